@@ -1,0 +1,141 @@
+package wire
+
+import "strings"
+
+// Every subject, bucket, stream and header of the product is spelled here and nowhere else.
+
+// Functions.
+const (
+	Declare = "declare"
+	Join    = "join"
+	Resolve = "resolve"
+)
+
+// Buckets. The key of each is named beside it.
+const (
+	BucketWanted   = "muster_wanted"   // <hive>: what the hive should run, see [Declaration]
+	BucketReported = "muster_reported" // <hive>: what the hive runs, see [Report]
+)
+
+// Headers that a caller may send.
+const (
+	HeaderRequestID   = "Muster-Request-Id"  // makes the request exactly-once for MemoTTL
+	HeaderTimeout     = "Muster-Timeout"     // Go duration, default 4s, at most 60s
+	HeaderAPIVersion  = "Muster-Api-Version" // "1" or "2", default 2
+	HeaderTraceparent = "traceparent"
+)
+
+// Headers of a failed reply, as NATS services spell them.
+const (
+	HeaderError     = "Nats-Service-Error"      // the message
+	HeaderErrorCode = "Nats-Service-Error-Code" // the status, e.g. "404"
+)
+
+// Headers of a stored revision. A revision is an event in CloudEvents' binary mode as it lies in its bucket.
+const (
+	HeaderWriteID = "Muster-Write-Id" // one write, however often it was sent
+
+	HeaderCESpecVersion     = "ce-specversion"
+	HeaderCEID              = "ce-id"
+	HeaderCESource          = "ce-source"
+	HeaderCEType            = "ce-type"
+	HeaderCESubject         = "ce-subject"
+	HeaderCETime            = "ce-time"
+	HeaderCEDataContentType = "ce-datacontenttype"
+	HeaderCEPrevious        = "ce-previous"  // the revision this one follows
+	HeaderCEChanges         = "ce-changes"   // how many requests this revision carries, when more than one
+	HeaderCERequestID       = "ce-requestid" // of the first of them
+	HeaderCECausationID     = "ce-causationid"
+	HeaderCETraceparent     = "ce-traceparent"
+)
+
+// Event types of the revisions of each bucket of record.
+const (
+	EventHiveDeclared = "muster.hive.declared.v1"
+)
+
+// ContentTypeJSON is the content type of every record.
+const ContentTypeJSON = "application/json"
+
+const (
+	root        = "muster"
+	servicePart = "muster-"
+	kvSubjects  = "$KV."
+	kvStreams   = "KV_"
+	memoKeys    = "_req."
+	jsAPI       = "$JS.API."
+)
+
+// Subject is the subject of a request: muster.<function>.<op>[.<id>…].
+func Subject(function, op string, ids ...string) string {
+	return strings.Join(append([]string{root, function, op}, ids...), ".")
+}
+
+// RequestSubjects is the pattern of the subjects on which an op with ids listens. It takes any number of tokens, so that
+// a name with a dot in it gets an answer that says so, and not the "no responders" of a service that is not there.
+func RequestSubjects(function, op string, ids int) string {
+	if ids == 0 {
+		return Subject(function, op)
+	}
+	return Subject(function, op, ">")
+}
+
+// FunctionSubjects is the pattern of all request subjects of a function.
+func FunctionSubjects(function string) string { return root + "." + function + ".>" }
+
+// SubjectIDs returns the tokens behind the op in a request subject; none when there are none.
+func SubjectIDs(subject, function, op string) []string {
+	rest, ok := strings.CutPrefix(subject, Subject(function, op)+".")
+	if !ok {
+		return nil
+	}
+	return strings.Split(rest, ".")
+}
+
+// CallSubject is the subject that `muster call` means by what its user wrote: with or without the leading "muster.".
+func CallSubject(s string) string {
+	if strings.HasPrefix(s, root+".") {
+		return s
+	}
+	return root + "." + s
+}
+
+// Service is the name of the NATS micro service of a function.
+func Service(function string) string { return servicePart + function }
+
+// QueueGroup is the queue group of a function's replicas.
+func QueueGroup(function string) string { return function }
+
+// SchemaID names the JSON Schema of an op's request or reply, e.g. "muster.declare.set.request.v1".
+func SchemaID(function, op, part string) string { return Subject(function, op, part, "v1") }
+
+// KeySubject is the subject under which a bucket's stream keeps a key.
+func KeySubject(bucket, key string) string { return kvSubjects + bucket + "." + key }
+
+// BucketSubjects is the pattern of all keys of a bucket, its memos included.
+func BucketSubjects(bucket string) string { return kvSubjects + bucket + ".>" }
+
+// RecordSubjects is the pattern of the keys of a bucket that are one name: its records, not its memos.
+func RecordSubjects(bucket string) string { return kvSubjects + bucket + ".*" }
+
+// SubjectKey is the key within a bucket that a subject of its stream stands for.
+func SubjectKey(bucket, subject string) string {
+	return strings.TrimPrefix(subject, kvSubjects+bucket+".")
+}
+
+// BucketStream is the name of the stream behind a bucket.
+func BucketStream(bucket string) string { return kvStreams + bucket }
+
+// EventSource is the CloudEvents source of the revisions of a bucket.
+func EventSource(bucket string) string { return "/muster/" + bucket }
+
+// Subjects of the JetStream API that the product asks itself or is permitted to.
+func APIStreamInfo(stream string) string   { return jsAPI + "STREAM.INFO." + stream }
+func APIStreamCreate(stream string) string { return jsAPI + "STREAM.CREATE." + stream }
+func APIMessageGet(stream string) string   { return jsAPI + "STREAM.MSG.GET." + stream }
+
+// MemoKey is the key under which a bucket remembers the outcome of the request with that id on that subject:
+// _req.<op>[.<id>…].<request id>. No record's key begins with an underscore.
+func MemoKey(op string, ids []string, requestID string) string {
+	return memoKeys + strings.Join(append(append([]string{op}, ids...), requestID), ".")
+}
