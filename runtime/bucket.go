@@ -1,0 +1,185 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/runtime/store"
+	"muster/wire"
+)
+
+// How often a bucket is looked at: quickly while something is wrong, since the contract wants Unavailable, and its end,
+// within 2 s.
+const (
+	lookEvery   = time.Second
+	lookTrouble = 250 * time.Millisecond
+	lookTimeout = 800 * time.Millisecond
+)
+
+// Bucket is a JetStream KV bucket as this process sees it, and the [store.Log] of its records.
+type Bucket struct {
+	bus    *Bus
+	spec   BucketSpec
+	stream string
+	state  atomic.Pointer[bucketState]
+	epochs atomic.Uint64 // counts the streams seen under this name
+	again  chan struct{}
+	first  chan struct{} // closed after the first look
+}
+
+type bucketState struct {
+	err     *wire.Error // why it can not be used; nil: it can
+	differs []string    // settings that are not ours
+	created time.Time   // of the stream; zero while none was seen
+}
+
+func newBucket(b *Bus, spec BucketSpec) *Bucket {
+	k := &Bucket{
+		bus: b, spec: spec, stream: wire.BucketStream(spec.Name),
+		again: make(chan struct{}, 1), first: make(chan struct{}),
+	}
+	k.state.Store(&bucketState{err: errNotConnected()})
+	return k
+}
+
+// look makes follow look now.
+func (k *Bucket) look() {
+	select {
+	case k.again <- struct{}{}:
+	default:
+	}
+}
+
+// follow keeps state true until the bus closes.
+func (k *Bucket) follow() {
+	for seen := false; ; seen = true {
+		old := k.state.Load()
+		now := k.inspect(k.bus.closing, old)
+		k.state.Store(now)
+		if !seen {
+			close(k.first)
+		}
+		if !now.created.Equal(old.created) {
+			k.epochs.Add(1)
+		}
+		k.report(old, now)
+		wait := lookEvery
+		if now.err != nil {
+			wait = lookTrouble
+		}
+		select {
+		case <-k.bus.closing.Done():
+			return
+		case <-k.again:
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (k *Bucket) report(old, now *bucketState) {
+	switch {
+	case now.err != nil && (old.err == nil || old.err.Details["reason"] != now.err.Details["reason"]):
+		k.bus.log.Warn("bucket unusable", "bucket", k.spec.Name, "reason", now.err.Details["reason"], "cause", now.err)
+	case now.err == nil && old.err != nil:
+		k.bus.log.Info("bucket usable", "bucket", k.spec.Name)
+	}
+	if a, b := strings.Join(old.differs, "; "), strings.Join(now.differs, "; "); b != "" && a != b {
+		k.bus.log.Warn("bucket has other settings than ours; left as it is", "bucket", k.spec.Name, "differences", b)
+	}
+}
+
+// inspect looks at the stream behind the bucket, and makes it if there never was one.
+func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	state := &bucketState{created: old.created, differs: old.differs}
+	if !k.bus.nc.IsConnected() {
+		state.err = errNotConnected()
+		return state
+	}
+	began := time.Now()
+	want := k.spec.stream(k.bus.replicas)
+	s, err := k.bus.js.Stream(ctx, k.stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if !old.created.IsZero() { // an empty bucket in its place would say "there is nothing", which nobody knows
+			state.err = k.missing("it was there before; make it again with its contents, or start this process anew to begin with an empty one")
+			return state
+		}
+		s, err = k.bus.js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another replica at the same time
+			s, err = k.bus.js.Stream(ctx, k.stream)
+		}
+		if err != nil && k.bus.refused(wire.APIStreamCreate(k.stream), began) {
+			state.err = k.missing("and this process may not make it")
+			return state
+		}
+	}
+	if err != nil {
+		state.err = k.unavailable(err, wire.APIStreamInfo(k.stream), began)
+		return state
+	}
+	info := s.CachedInfo()
+	state.created = info.Created
+	state.differs = differences(want, info.Config)
+	return state
+}
+
+func (k *Bucket) missing(why string) *wire.Error {
+	return wire.Errorf(wire.Unavailable, "bucket %s is missing: %s", k.spec.Name, why).With("reason", wire.BucketMissing)
+}
+
+// unavailable says why a call that began at a time and failed with err could not be served.
+func (k *Bucket) unavailable(err error, subject string, began time.Time) *wire.Error {
+	switch {
+	case !k.bus.nc.IsConnected():
+		return errNotConnected().Because(err)
+	case k.bus.refused(subject, began):
+		return wire.Errorf(wire.Unavailable, "this process is not permitted to use bucket %s", k.spec.Name).
+			With("reason", wire.PermissionDenied).Because(fmt.Errorf("publish to %s refused: %w", subject, err))
+	}
+	return wire.Errorf(wire.Unavailable, "JetStream does not answer").With("reason", wire.JetStreamUnavailable).Because(err)
+}
+
+// Bucket implements [store.Log].
+func (k *Bucket) Bucket() string { return k.spec.Name }
+
+// Epoch implements [store.Log].
+func (k *Bucket) Epoch() uint64 { return k.bus.links.Load()<<32 | k.epochs.Load() }
+
+// MaxValue implements [store.Log].
+func (k *Bucket) MaxValue() int { return k.bus.maxValue() }
+
+// usable returns why the bucket cannot be used now, nil if it can.
+func (k *Bucket) usable() error {
+	if !k.bus.nc.IsConnected() {
+		return errNotConnected()
+	}
+	if err := k.state.Load().err; err != nil {
+		return err
+	}
+	return nil
+}
+
+// failed sorts the failure of a call: final errors as [*wire.Error], others to be tried again.
+func (k *Bucket) failed(err error, subject string, began time.Time) error {
+	k.look()
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return store.TooLarge("the message", 0, k.MaxValue()).Because(err)
+	case !k.bus.nc.IsConnected(), k.bus.refused(subject, began):
+		return k.unavailable(err, subject, began)
+	}
+	return fmt.Errorf("ask %s: %w", subject, err)
+}
+
+// Store makes the store of a bucket of record.
+func Store[D any](k *Bucket, codec store.Codec[D]) *store.Store[D] {
+	return store.New(store.Log(k), codec, store.Config{EventType: k.spec.EventType})
+}

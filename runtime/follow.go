@@ -1,0 +1,158 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"muster/runtime/store"
+	"muster/wire"
+)
+
+// How a key is followed. A watch may fall silent without a sign: for about 20 s after a broker restart, for ever when its
+// bucket is made anew. So it has heartbeats, and is replaced at every reconnect and every followPoll whatever it says.
+const (
+	followPoll      = 20 * time.Second
+	followHeartbeat = 2 * time.Second
+	followSilence   = 3 * followHeartbeat
+	followRetry     = time.Second
+)
+
+// Sight is what a follower sees of a key.
+type Sight struct {
+	Revision store.Revision // the last one; Absent when the key holds nothing
+	Blind    error          // set: nothing can be seen now, Revision is zero and means nothing
+}
+
+// Follow calls see with the present revision of a key, and again whenever there is another one, or when the key cannot be
+// seen, until ctx ends. Every call is the whole truth at that time; revisions in between may be left out. It needs no
+// more permission than to read that key.
+func (b *Bus) Follow(ctx context.Context, bucket, key string, see func(Sight)) {
+	links := b.nc.StatusChanged(nats.CONNECTED)
+	defer b.nc.RemoveStatusListener(links)
+	last, blind := ^uint64(0), false
+	show := func(r store.Revision) {
+		if blind || r.Revision != last {
+			last, blind = r.Revision, false
+			see(Sight{Revision: r})
+		}
+	}
+	for ctx.Err() == nil {
+		err := b.watch(ctx, bucket, key, links, show)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if !blind {
+			blind = true
+			see(Sight{Blind: err})
+		}
+		select {
+		case <-ctx.Done():
+		case <-links:
+		case <-time.After(followRetry):
+		}
+	}
+}
+
+// watch shows a key's revisions for followPoll, or until the link is made anew; an error when it cannot see.
+func (b *Bus) watch(ctx context.Context, bucket, key string, links chan nats.Status, show func(store.Revision)) error {
+	if !b.nc.IsConnected() {
+		return errNotConnected()
+	}
+	messages := make(chan *nats.Msg, 64)
+	inbox := b.nc.NewInbox()
+	sub, err := b.nc.ChanSubscribe(inbox, messages)
+	if err != nil {
+		return fmt.Errorf("subscribe to watch %s: %w", key, err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then, and the subscription with it
+	asked, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	consumer, err := b.js.CreatePushConsumer(asked, wire.BucketStream(bucket), jetstream.ConsumerConfig{
+		Name:              "watch-" + nuid.Next(),
+		DeliverSubject:    inbox,
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubject:     wire.KeySubject(bucket, key),
+		AckPolicy:         jetstream.AckNonePolicy,
+		IdleHeartbeat:     followHeartbeat,
+		InactiveThreshold: 10 * time.Second,
+		MemoryStorage:     true,
+		Replicas:          1,
+	})
+	if err != nil {
+		return fmt.Errorf("watch %s in %s: %w", key, bucket, err)
+	}
+	if info := consumer.CachedInfo(); info.NumPending == 0 && info.Delivered.Consumer == 0 {
+		show(store.Revision{Key: key})
+	}
+	poll := time.NewTimer(followPoll + time.Duration(rand.Int64N(int64(followPoll/4))))
+	defer poll.Stop()
+	silence := time.NewTimer(followSilence)
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-links:
+			return nil
+		case <-poll.C:
+			return nil
+		case <-silence.C:
+			return fmt.Errorf("watch %s in %s: no heartbeat", key, bucket)
+		case m := <-messages:
+			silence.Reset(followSilence)
+			if m.Header.Get("Status") != "" {
+				continue
+			}
+			r, err := revision(bucket, m)
+			if err != nil {
+				return err
+			}
+			show(r)
+		}
+	}
+}
+
+// revision reads a message that a consumer of a bucket's stream delivered.
+func revision(bucket string, m *nats.Msg) (store.Revision, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return store.Revision{}, fmt.Errorf("read metadata of a watched message: %w", err)
+	}
+	r := store.Revision{
+		Key: wire.SubjectKey(bucket, m.Subject), Revision: meta.Sequence.Stream,
+		Value: m.Data, Header: m.Header, Time: meta.Timestamp,
+	}
+	r.Marker, r.Purge = marker(m.Header)
+	return r, nil
+}
+
+// Put stores a value under a key that has one writer, whatever it held.
+func (b *Bus) Put(ctx context.Context, bucket, key string, value []byte) error {
+	if !b.nc.IsConnected() {
+		return errNotConnected()
+	}
+	subject := wire.KeySubject(bucket, key)
+	reply, err := b.nc.RequestWithContext(ctx, subject, value)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return wire.Errorf(wire.Unavailable, "bucket %s is missing, or JetStream is away", bucket).With("reason", wire.BucketMissing)
+	}
+	if err != nil {
+		return fmt.Errorf("put %s in %s: %w", key, bucket, err)
+	}
+	var ack pubAck
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return fmt.Errorf("put %s in %s: decode ack: %w", key, bucket, err)
+	}
+	if ack.Error != nil {
+		return fmt.Errorf("put %s in %s: %w", key, bucket, ack.Error)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package runtime
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/go-json-experiment/json"
+
+	"muster/runtime/store"
+	"muster/wire"
+)
+
+// Function is what a function is: a value that declares everything it touches. Micro service, decoding, schemas,
+// metrics, permissions and documents are made from it.
+type Function struct {
+	Name        string // as in the subject: muster.<name>.<op>
+	Version     string // strict SemVer
+	Description string
+	Ops         []Op
+	Buckets     []Use
+}
+
+// Use is a bucket that a function reads, and perhaps writes.
+type Use struct {
+	Bucket BucketSpec
+	Writes bool
+}
+
+// Op is one operation of a function. Make it with [NewOp].
+type Op struct {
+	Name        string
+	Description string
+	IDs         []string    // what the tokens behind the op in the subject name, e.g. "hive", "agent"
+	Changes     bool        // it changes state, so that a trigger may ask for it
+	Codes       []wire.Code // that it can answer, beside those that every op can
+	request     reflect.Type
+	reply       reflect.Type
+	handle      func(context.Context, *inbound) (any, error)
+}
+
+// Request is what a handler gets.
+type Request[In any] struct {
+	IDs    []string // the names from the subject, in the op's order, checked
+	Body   In
+	Origin store.Origin // for the store
+	API    int          // 1 or 2
+}
+
+// common are the codes that every op can answer.
+var common = []wire.Code{
+	wire.InvalidRequest, wire.UnsupportedAPIVersion, wire.TooLarge, wire.Internal, wire.Busy, wire.Unavailable, wire.DeadlineExceeded,
+}
+
+// NewOp makes an op of a handler. Reply is what is said of the reply in schemas; a handler may return any value that
+// encodes as it. A handler knows no NATS: it gets names and a body that were checked, and a context that ends a little
+// before its caller's deadline, and returns the reply or a [*wire.Error]; any other error is Internal.
+func NewOp[In, Reply any](o Op, handle func(context.Context, *Request[In]) (any, error)) Op {
+	o.request, o.reply = reflect.TypeFor[In](), reflect.TypeFor[Reply]()
+	o.handle = func(ctx context.Context, in *inbound) (any, error) {
+		r := &Request[In]{IDs: in.ids, API: in.api}
+		if err := decode(in.data, &r.Body); err != nil {
+			return nil, err
+		}
+		if in.requestID != "" || in.trace != "" {
+			r.Origin = store.Origin{RequestID: in.requestID, Trace: in.trace}
+		}
+		if in.requestID != "" && o.Changes {
+			digest, err := digest(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			r.Origin.Digest, r.Origin.MemoKey = digest, wire.MemoKey(o.Name, in.ids, in.requestID)
+		}
+		return handle(ctx, r)
+	}
+	return o
+}
+
+// Appender is a reply that encodes itself, for the hot paths. It must append one JSON object.
+type Appender interface {
+	AppendJSON([]byte) []byte
+}
+
+// encode encodes a reply.
+func encode(reply any) ([]byte, error) {
+	if a, ok := reply.(Appender); ok {
+		return a.AppendJSON(nil), nil
+	}
+	return json.Marshal(reply, json.Deterministic(true))
+}

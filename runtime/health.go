@@ -1,0 +1,132 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"muster/wire"
+)
+
+// Check is one line of /readyz.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"` // what is wrong, for an operator; "" when nothing is
+}
+
+// Checks tells whether this process can serve the functions, and what stands against it.
+func (b *Bus) Checks(ctx context.Context, fns []Function) []Check {
+	checks := []Check{{Name: "nats", OK: b.nc.IsConnected()}}
+	if !checks[0].OK {
+		checks[0].Detail = "not connected"
+		if err := b.nc.LastError(); err != nil {
+			checks[0].Detail += ": " + err.Error()
+		}
+	}
+	seen := map[string]bool{}
+	for _, fn := range fns {
+		for _, use := range fn.Buckets {
+			if !seen[use.Bucket.Name] {
+				seen[use.Bucket.Name] = true
+				checks = append(checks, b.Bucket(use.Bucket).check())
+			}
+		}
+		checks = append(checks, b.captured(ctx, fn))
+	}
+	return checks
+}
+
+func (k *Bucket) check() Check {
+	c := Check{Name: "bucket " + k.spec.Name, OK: true}
+	state := k.state.Load()
+	switch {
+	case state.err != nil:
+		c.OK, c.Detail = false, fmt.Sprintf("%s: %s", state.err.Details["reason"], state.err.Message)
+	case len(state.differs) > 0:
+		c.OK = false
+		c.Detail = "exists with other settings, left as they are: " + strings.Join(state.differs, "; ")
+	}
+	return c
+}
+
+// captured checks that no stream takes the requests of a function: it would answer them with its own acknowledgements.
+func (b *Bus) captured(ctx context.Context, fn Function) Check {
+	c := Check{Name: "requests " + fn.Name, OK: true}
+	if !b.nc.IsConnected() {
+		return c
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	names := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(wire.FunctionSubjects(fn.Name)))
+	var taken []string
+	for name := range names.Name() {
+		taken = append(taken, name)
+	}
+	if err := names.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		c.Detail = "cannot ask JetStream which streams take them: " + err.Error()
+	}
+	if len(taken) > 0 {
+		c.OK = false
+		c.Detail = fmt.Sprintf("stream %s captures %s; remove that from its subjects", strings.Join(taken, ", "), wire.FunctionSubjects(fn.Name))
+	}
+	return c
+}
+
+// HTTP serves /livez, /readyz and /metrics.
+type HTTP struct {
+	Addr   string // as it was bound
+	server *http.Server
+}
+
+// ListenHTTP binds addr and serves in the background until Close.
+func ListenHTTP(addr string, reg *prometheus.Registry, ready func(context.Context) []Check) (*HTTP, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for HTTP: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeChecks(w, ready(r.Context())) })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
+	h := &HTTP{Addr: l.Addr().String(), server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}
+	go h.server.Serve(l) //nolint:errcheck // returns http.ErrServerClosed when closed, and nothing else can be done
+	return h, nil
+}
+
+// Close ends it at once: nobody's change hangs on a scrape.
+func (h *HTTP) Close() error { return h.server.Close() }
+
+// writeChecks writes the checks as one JSON object, a line per check.
+func writeChecks(w http.ResponseWriter, checks []Check) {
+	ready := true
+	var lines bytes.Buffer
+	for i, c := range checks {
+		ready = ready && c.OK
+		line, err := json.Marshal(c)
+		if err != nil {
+			http.Error(w, "encode checks", http.StatusInternalServerError)
+			return
+		}
+		if i > 0 {
+			lines.WriteByte(',')
+		}
+		lines.WriteString("\n  ")
+		lines.Write(line)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if !ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	fmt.Fprintf(w, "{\"ready\":%t,\"checks\":[%s\n]}\n", ready, lines.Bytes())
+}

@@ -1,0 +1,277 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"muster/wire"
+)
+
+// What one function takes in at once on one replica. Past it the answer is Busy, long before NATS would drop messages.
+const (
+	maxInFlight      = 4096
+	maxInFlightBytes = 64 << 20
+	pendingMessages  = 64 << 10 // of each subscription; they are taken off it at once
+	pendingBytes     = 256 << 20
+)
+
+// Service is a function that serves requests.
+type Service struct {
+	fn      Function
+	bus     *Bus
+	log     *slog.Logger
+	micro   micro.Service
+	metrics map[string]*opMetrics
+
+	handlers sync.WaitGroup
+	inFlight atomic.Int64
+	bytes    atomic.Int64
+	subs     int // subscriptions that the micro service holds
+}
+
+// Serve makes the function a micro service on the bus. It returns once the subscriptions are at the server, or at once
+// when there is none yet; then they follow when there is.
+func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer) (*Service, error) {
+	for _, use := range fn.Buckets {
+		select {
+		case <-b.Bucket(use.Bucket).first:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("look at bucket %s: %w", use.Bucket.Name, ctx.Err())
+		}
+	}
+	fn.Ops = append(fn.Ops[:len(fn.Ops):len(fn.Ops)], schemaOp(fn))
+	s := &Service{fn: fn, bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn)}
+	before := b.nc.NumSubscriptions()
+	svc, err := micro.AddService(b.nc, micro.Config{
+		Name: wire.Service(fn.Name), Version: fn.Version, Description: fn.Description,
+		QueueGroup: wire.QueueGroup(fn.Name),
+		Metadata:   map[string]string{"function": fn.Name},
+		StatsHandler: func(e *micro.Endpoint) any {
+			if m := s.metrics[e.Name]; m != nil {
+				return m.stats()
+			}
+			return nil
+		},
+		ErrorHandler: func(_ micro.Service, err *micro.NATSError) {
+			s.log.Error("service subscription", "subject", err.Subject, "cause", err.Description)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("add service %s: %w", fn.Name, err)
+	}
+	s.micro = svc
+	for i := range fn.Ops {
+		if err := s.listen(&fn.Ops[i]); err != nil {
+			return nil, err
+		}
+	}
+	s.subs = b.nc.NumSubscriptions() - before
+	if b.nc.IsConnected() {
+		flush, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if err := b.nc.FlushWithContext(flush); err != nil && b.nc.IsConnected() {
+			return nil, fmt.Errorf("flush subscriptions of %s: %w", fn.Name, err)
+		}
+	}
+	s.log.Info("serving", "version", fn.Version, "id", svc.Info().ID)
+	return s, nil
+}
+
+func (s *Service) listen(op *Op) error {
+	m := s.metrics[op.Name]
+	err := s.micro.AddEndpoint(op.Name, micro.HandlerFunc(func(r micro.Request) { s.receive(op, m, r) }),
+		micro.WithEndpointSubject(wire.RequestSubjects(s.fn.Name, op.Name, len(op.IDs))),
+		micro.WithEndpointPendingLimits(pendingMessages, pendingBytes),
+		micro.WithEndpointMetadata(map[string]string{
+			"request_schema": wire.SchemaID(s.fn.Name, op.Name, "request"),
+			"reply_schema":   wire.SchemaID(s.fn.Name, op.Name, "reply"),
+			"triggerable":    strconv.FormatBool(op.Changes),
+		}))
+	if err != nil {
+		return fmt.Errorf("add endpoint %s: %w", op.Name, err)
+	}
+	return nil
+}
+
+// receive runs on the subscription's goroutine and must not wait. micro reads its request after it returns, so nothing
+// that runs longer may touch r: the reply goes out through the connection.
+func (s *Service) receive(op *Op, m *opMetrics, r micro.Request) {
+	in := &inbound{subject: r.Subject(), reply: r.Reply(), data: r.Data(), header: r.Headers(), arrived: time.Now()}
+	if in.reply == "" {
+		m.noReply.Add(1)
+		return
+	}
+	m.requests.Add(1)
+	size := int64(len(in.data))
+	if s.inFlight.Add(1) > maxInFlight || s.bytes.Add(size) > maxInFlightBytes {
+		busy := wire.Errorf(wire.Busy, "this replica serves as many requests as it can; ask again")
+		(&exchange{s: s, m: m, in: in}).fail(busy)
+		s.leave(size)
+		return
+	}
+	m.inflight.Add(1)
+	s.handlers.Add(1)
+	go func() {
+		defer s.handlers.Done()
+		s.serve(op, m, in)
+		m.inflight.Add(-1)
+		s.leave(size)
+	}()
+}
+
+func (s *Service) leave(size int64) {
+	s.inFlight.Add(-1)
+	s.bytes.Add(-size)
+}
+
+// serve answers one request, before its deadline whatever the handler does.
+func (s *Service) serve(op *Op, m *opMetrics, in *inbound) {
+	x := &exchange{s: s, m: m, in: in}
+	defer func() {
+		if p := recover(); p != nil {
+			m.panics.Add(1)
+			x.fail(wire.AsError(fmt.Errorf("panic: %v\n%s", p, debug.Stack())))
+		}
+	}()
+	if err := in.parse(s.fn.Name, op); err != nil {
+		x.fail(err)
+		return
+	}
+	margin := min(max(in.timeout/20, time.Millisecond), 100*time.Millisecond)
+	ctx, cancel := context.WithDeadline(context.Background(), in.arrived.Add(in.timeout-margin))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(margin/2, x.late) })
+	defer stop()
+	reply, err := op.handle(ctx, in)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.succeed(reply)
+}
+
+// exchange is one request and its one answer.
+type exchange struct {
+	s        *Service
+	m        *opMetrics
+	in       *inbound
+	answered atomic.Bool
+}
+
+// late answers for a handler that has not come back.
+func (x *exchange) late() {
+	if !x.answered.Load() {
+		x.fail(wire.Errorf(wire.DeadlineExceeded, "not done in time; what is recorded stays").With("outcome", wire.Unknown))
+	}
+}
+
+func (x *exchange) succeed(reply any) {
+	data, err := encode(reply)
+	if err != nil {
+		x.fail(fmt.Errorf("encode reply: %w", err))
+		return
+	}
+	if limit := x.s.bus.maxValue(); len(data) > limit {
+		x.fail(wire.Errorf(wire.TooLarge, "the reply would be %d bytes, the limit is %d", len(data), limit).
+			With("size", len(data)).With("limit", limit))
+		return
+	}
+	x.send(&nats.Msg{Subject: x.in.reply, Data: data})
+}
+
+func (x *exchange) fail(err error) {
+	if x.answered.Load() {
+		return
+	}
+	e := wire.AsError(err)
+	id := x.in.requestID
+	if id == "" {
+		id = nuid.Next()
+	}
+	data, encodeErr := json.Marshal(e.Body(id), json.Deterministic(true))
+	if encodeErr != nil {
+		x.s.log.Error("encode error", "code", e.Code, "request_id", id, "cause", encodeErr)
+		e = wire.AsError(encodeErr)
+		data = []byte(`{"error_code":"Internal","message":"internal error","request_id":"` + id + `","status":500,"retryable":false,"details":{}}`)
+	}
+	sent := x.send(&nats.Msg{Subject: x.in.reply, Data: data, Header: nats.Header{
+		wire.HeaderError:     {oneLine(e.Message)},
+		wire.HeaderErrorCode: {strconv.Itoa(e.Code.Status())},
+	}})
+	if !sent {
+		return
+	}
+	x.m.failed(e.Code)
+	if cause := e.Unwrap(); cause != nil || e.Code.Status() == 500 {
+		x.s.log.Error("request failed", "subject", x.in.subject, "code", e.Code, "request_id", id, "cause", cause)
+	}
+}
+
+// oneLine makes a message fit for a header.
+func oneLine(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c < ' ' || c == 0x7F {
+			b[i] = ' '
+		}
+	}
+	return string(b)
+}
+
+// send sends the one answer; false if there was one already.
+func (x *exchange) send(msg *nats.Msg) bool {
+	if !x.answered.CompareAndSwap(false, true) {
+		return false
+	}
+	if err := x.s.bus.nc.PublishMsg(msg); err != nil {
+		x.s.log.Warn("reply not sent", "subject", x.in.subject, "cause", err)
+	}
+	took := time.Since(x.in.arrived)
+	x.m.nanos.Add(int64(took))
+	x.m.seconds.Observe(took.Seconds())
+	return true
+}
+
+// Stop stops taking requests and returns once every request taken is answered and on its way, or when ctx ends.
+// micro's own Stop returns before its subscriptions are drained, so this waits until the connection holds none of them.
+func (s *Service) Stop(ctx context.Context) error {
+	left := max(s.bus.nc.NumSubscriptions()-s.subs, 0)
+	if err := s.micro.Stop(); err != nil {
+		return fmt.Errorf("stop service %s: %w", s.fn.Name, err)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.bus.nc.IsConnected() && s.bus.nc.NumSubscriptions() > left {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("drain subscriptions of %s: %w", s.fn.Name, ctx.Err())
+		}
+	}
+	// A subscription counts as drained when its last message is taken off, a moment before the handler has counted it.
+	select {
+	case <-time.After(25 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	done := make(chan struct{})
+	go func() { s.handlers.Wait(); close(done) }()
+	select {
+	case <-done:
+		s.log.Info("stopped")
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the requests of %s: %w", s.fn.Name, ctx.Err())
+	}
+}

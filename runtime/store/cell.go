@@ -1,0 +1,89 @@
+package store
+
+import (
+	"sync"
+	"time"
+)
+
+// maxGroup bounds a group, so that its batch stays under the server's 1,000 messages.
+const maxGroup = 400
+
+// cell commits the changes of one key, one group after the other. It lives while there are any.
+type cell[D any] struct {
+	mu      sync.Mutex
+	waiting []*waiter[D]
+	losses  int // races lost in a row; only run uses it
+}
+
+// enqueue adds a waiter to its key's cell, and starts the cell if there was none.
+func (s *Store[D]) enqueue(key string, w *waiter[D]) {
+	s.mu.Lock()
+	c, running := s.cells[key]
+	if !running {
+		c = &cell[D]{}
+		s.cells[key] = c
+	}
+	c.mu.Lock()
+	s.mu.Unlock()
+	c.waiting = append(c.waiting, w)
+	c.mu.Unlock()
+	if !running {
+		go s.run(key, c)
+	}
+}
+
+// run commits groups until nothing waits.
+func (s *Store[D]) run(key string, c *cell[D]) {
+	for {
+		group := s.next(key, c)
+		if group == nil {
+			return
+		}
+		lost := s.commit(key, group)
+		if len(lost) == 0 {
+			c.losses = 0
+			continue
+		}
+		c.mu.Lock() // they go on together with what came meanwhile, and before it
+		c.waiting = append(lost, c.waiting...)
+		c.mu.Unlock()
+		c.losses++
+		time.Sleep(time.Duration(s.cfg.Rand() * float64(pause(c.losses))))
+	}
+}
+
+// pause is the longest wait after so many races lost in a row. The first is for free: reading again takes as long as the
+// winner's next write.
+func pause(losses int) time.Duration {
+	if losses <= 1 {
+		return 0
+	}
+	return min(time.Millisecond<<min(losses-2, 5), 20*time.Millisecond)
+}
+
+// next takes the group that waits, or ends the cell and returns nil.
+func (s *Store[D]) next(key string, c *cell[D]) []*waiter[D] {
+	for {
+		s.mu.Lock()
+		c.mu.Lock()
+		if len(c.waiting) == 0 {
+			delete(s.cells, key)
+			c.mu.Unlock()
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		n := min(len(c.waiting), maxGroup)
+		group := make([]*waiter[D], 0, n)
+		for _, w := range c.waiting[:n] {
+			if w.take() {
+				group = append(group, w)
+			}
+		}
+		c.waiting = append([]*waiter[D](nil), c.waiting[n:]...)
+		c.mu.Unlock()
+		if len(group) > 0 {
+			return group
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"muster/wire"
+)
+
+// commit tries once to commit a group of one key. It returns those that lost a race and are to be tried again; all
+// others have their outcome.
+func (s *Store[D]) commit(key string, group []*waiter[D]) []*waiter[D] {
+	base, fresh, err := s.base(key)
+	if err != nil {
+		return s.refuse(group, err)
+	}
+	group = launched(group)
+	doc, changed := s.apply(base, group)
+	if !changed && !fresh { // nothing will be written over the guess: the leader must confirm it
+		if base, err = s.read(key); err != nil {
+			return s.refuse(group, err)
+		}
+		doc, changed = s.apply(base, group)
+	}
+	if !changed {
+		return s.settle(base, group)
+	}
+	return s.write(key, base, doc, group)
+}
+
+// launched marks a group as being on its way and leaves out those whose callers have given up.
+func launched[D any](group []*waiter[D]) []*waiter[D] {
+	live := group[:0]
+	for _, w := range group {
+		if w.stage.Load() == sent || w.launch() {
+			live = append(live, w)
+		}
+	}
+	return live
+}
+
+// base is the document to change: the guess, or the leader's when there is none.
+func (s *Store[D]) base(key string) (base *guess[D], fresh bool, err error) {
+	if g := s.guesses.get(key, s.log.Epoch()); g != nil {
+		return g, false, nil
+	}
+	g, err := s.read(key)
+	return g, true, err
+}
+
+// read reads the document from the leader.
+func (s *Store[D]) read(key string) (*guess[D], error) {
+	var rev Revision
+	var epoch uint64
+	err := insist(context.Background(), func(ctx context.Context) (err error) {
+		epoch = s.log.Epoch()
+		rev, err = s.log.Last(ctx, key)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.document(rev, epoch)
+}
+
+// insist asks the log until it answers, for as long as the contract lets a request wait for it.
+func insist(ctx context.Context, ask func(context.Context) error) error {
+	for end := time.Now().Add(patience); ; time.Sleep(retryEvery) {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		err := ask(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if _, lost := errors.AsType[*Conflict](err); lost || isFinal(err) || errors.Is(err, ErrGone) {
+			return err
+		}
+		if !time.Now().Before(end) || ctx.Err() != nil {
+			return away(err)
+		}
+	}
+}
+
+func isFinal(err error) bool {
+	_, final := errors.AsType[*wire.Error](err)
+	return final
+}
+
+func away(cause error) *wire.Error {
+	return wire.Errorf(wire.Unavailable, "JetStream does not answer").With("reason", wire.JetStreamUnavailable).Because(cause)
+}
+
+// apply applies the group's changes in order to a copy of the base.
+func (s *Store[D]) apply(base *guess[D], group []*waiter[D]) (doc D, changed bool) {
+	doc = s.codec.Clone(base.doc)
+	var byMemo map[string]*waiter[D]
+	for _, w := range group {
+		w.changed, w.refusal, w.sameAs = false, nil, nil
+		if k := w.from.MemoKey; k != "" {
+			if first := byMemo[k]; first != nil {
+				if first.from.Digest == w.from.Digest {
+					w.sameAs = first
+				} else {
+					w.refusal = errReused()
+				}
+				continue
+			}
+			if byMemo == nil {
+				byMemo = map[string]*waiter[D]{}
+			}
+			byMemo[k] = w
+		}
+		w.changed, w.refusal = w.change(doc, base.revision)
+		changed = changed || w.changed && w.refusal == nil
+	}
+	return doc, changed
+}
+
+// refuse ends a group none of which was written.
+func (s *Store[D]) refuse(group []*waiter[D], err error) []*waiter[D] {
+	for _, w := range group {
+		w.finish(Result[D]{}, err)
+	}
+	return nil
+}
+
+// settle ends a group that changes nothing about what the leader holds.
+func (s *Store[D]) settle(base *guess[D], group []*waiter[D]) []*waiter[D] {
+	same := Result[D]{Revision: base.revision, Doc: base.doc, Time: base.time}
+	for _, w := range group {
+		switch {
+		case w.sameAs != nil:
+		case w.refusal != nil:
+			s.finishRefused(w)
+		case w.from.MemoKey != "":
+			r, err := s.remember(w, same, s.codec.Encode(base.doc))
+			w.finish(r, err)
+		default:
+			w.finish(same, nil)
+		}
+	}
+	finishSame(group)
+	return nil
+}
+
+// write writes the changed document over its base, with the memos of the requests that have an id.
+func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D]) []*waiter[D] {
+	value := s.codec.Encode(doc)
+	if limit := s.log.MaxValue(); len(value) > limit {
+		return s.oversize(key, group, len(value), limit)
+	}
+	writeID := s.cfg.NewID()
+	entries := s.memos(group, writeID, value)
+	entries = append(entries, Entry{Key: key, Value: value, Header: s.header(key, writeID, base.follows, group), Follows: base.follows})
+
+	revision, err := s.send(key, writeID, entries)
+	if _, lost := errors.AsType[*Conflict](err); lost {
+		return s.lose(key, group)
+	}
+	if err != nil {
+		s.guesses.drop(key)
+		return s.refuse(group, err)
+	}
+	s.guesses.put(key, &guess[D]{
+		follows: revision, revision: revision, doc: doc, size: len(value),
+		time: s.cfg.Now(), writeID: writeID, epoch: base.epoch,
+	})
+	for _, w := range group {
+		switch {
+		case w.sameAs != nil:
+		case w.refusal != nil: // the base it was judged on was the leader's, as the write has shown
+			s.finishRefused(w)
+		default:
+			w.finish(Result[D]{Revision: revision, Changed: w.changed, Doc: doc}, nil)
+		}
+	}
+	finishSame(group)
+	return nil
+}
+
+// oversize ends a group whose document would not fit: one by one, so that only those that make it too large fail.
+func (s *Store[D]) oversize(key string, group []*waiter[D], size, limit int) (lost []*waiter[D]) {
+	if len(group) == 1 {
+		return s.refuse(group, TooLarge("the record of "+key, size, limit))
+	}
+	for i := range group {
+		lost = append(lost, s.commit(key, group[i:i+1])...)
+	}
+	return lost
+}
+
+// TooLarge is the error for something of size bytes where limit bytes fit.
+func TooLarge(what string, size, limit int) *wire.Error {
+	return wire.Errorf(wire.TooLarge, "%s would be %d bytes, the limit is %d", what, size, limit).
+		With("size", size).With("limit", limit)
+}
+
+// lose handles a lost race: retries find their first attempt's outcome, the others try again.
+func (s *Store[D]) lose(key string, group []*waiter[D]) (again []*waiter[D]) {
+	s.guesses.drop(key)
+	for _, w := range group {
+		if w.from.MemoKey != "" && w.sameAs == nil {
+			if r, err := s.recall(w.from); err != nil {
+				w.finish(Result[D]{}, err)
+			} else if r != nil {
+				w.finish(*r, nil)
+			}
+		}
+		switch first := w.sameAs; {
+		case w.settled:
+		case first != nil && first.settled:
+			w.finish(first.result, first.err)
+		case w.release():
+			again = append(again, w)
+		}
+	}
+	return again
+}
+
+// header makes the headers of a revision: its write id, and a CloudEvent in binary mode.
+func (s *Store[D]) header(key, writeID string, previous uint64, group []*waiter[D]) map[string][]string {
+	h := map[string][]string{
+		wire.HeaderWriteID:           {writeID},
+		wire.HeaderCESpecVersion:     {"1.0"},
+		wire.HeaderCEID:              {writeID},
+		wire.HeaderCESource:          {wire.EventSource(s.log.Bucket())},
+		wire.HeaderCEType:            {s.cfg.EventType},
+		wire.HeaderCESubject:         {key},
+		wire.HeaderCETime:            {s.cfg.Now().UTC().Format(time.RFC3339Nano)},
+		wire.HeaderCEDataContentType: {wire.ContentTypeJSON},
+		wire.HeaderCEPrevious:        {strconv.FormatUint(previous, 10)},
+	}
+	changes := 0
+	for _, w := range group {
+		if w.sameAs != nil || w.refusal != nil || !w.changed {
+			continue
+		}
+		if changes++; changes > 1 {
+			continue
+		}
+		set(h, wire.HeaderCERequestID, w.from.RequestID)
+		set(h, wire.HeaderCECausationID, w.from.Cause)
+		set(h, wire.HeaderCETraceparent, w.from.Trace)
+	}
+	if changes > 1 {
+		h[wire.HeaderCEChanges] = []string{strconv.Itoa(changes)}
+	}
+	return h
+}
+
+func set(h map[string][]string, name, value string) {
+	if value != "" {
+		h[name] = []string{wire.EncodeHeader(value)}
+	}
+}

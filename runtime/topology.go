@@ -1,0 +1,87 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/wire"
+)
+
+// history is how many revisions of a key a bucket of record keeps: enough that the events stream, which reads them from
+// the bucket, is not overtaken by a hot key while it starts or changes its leader. More would not bind as a KV bucket.
+const history = 256
+
+// BucketSpec is what a bucket is made with.
+type BucketSpec struct {
+	Name        string
+	Description string
+	Record      bool   // of record: every revision counts. Read from the leader, written in atomic batches
+	EventType   string // CloudEvents type of a revision of a bucket of record
+}
+
+// Wanted and Reported are declare's buckets.
+var (
+	Wanted = BucketSpec{
+		Name: wire.BucketWanted, Record: true, EventType: wire.EventHiveDeclared,
+		Description: "what each hive should run; key: hive",
+	}
+	Reported = BucketSpec{Name: wire.BucketReported, Description: "what each hive runs; key: hive"}
+)
+
+// stream is the configuration of the stream behind the bucket.
+func (b BucketSpec) stream(replicas int) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
+		Name:              wire.BucketStream(b.Name),
+		Description:       b.Description,
+		Subjects:          []string{wire.BucketSubjects(b.Name)},
+		MaxMsgsPerSubject: 1,
+		MaxMsgs:           -1,
+		MaxBytes:          -1,
+		MaxMsgSize:        -1,
+		MaxConsumers:      -1,
+		Discard:           jetstream.DiscardNew,
+		Storage:           jetstream.FileStorage,
+		Replicas:          max(replicas, 1),
+		Duplicates:        2 * time.Minute,
+		DenyDelete:        true,
+		AllowRollup:       true,
+		AllowMsgTTL:       true,
+		AllowDirect:       !b.Record,
+	}
+	if b.Record {
+		c.MaxMsgsPerSubject = history
+		c.AllowAtomicPublish = true
+	}
+	return c
+}
+
+// differences tells where a stream is not as the product would have made it, in words for an operator. More replicas
+// than asked for, placement, limits of size and compression are the operator's to choose.
+func differences(want, have jetstream.StreamConfig) []string {
+	var d []string
+	say := func(name string, want, have any) {
+		if want != have {
+			d = append(d, fmt.Sprintf("%s is %v, not %v", name, have, want))
+		}
+	}
+	if !slices.Equal(want.Subjects, have.Subjects) {
+		say("subjects", fmt.Sprint(want.Subjects), fmt.Sprint(have.Subjects))
+	}
+	if have.Replicas < want.Replicas {
+		say("replicas", want.Replicas, have.Replicas)
+	}
+	say("history (max_msgs_per_subject)", want.MaxMsgsPerSubject, have.MaxMsgsPerSubject)
+	say("retention", want.Retention, have.Retention)
+	say("storage", want.Storage, have.Storage)
+	say("discard", want.Discard, have.Discard)
+	say("max_age", want.MaxAge, have.MaxAge)
+	say("allow_direct", want.AllowDirect, have.AllowDirect)
+	say("allow_msg_ttl", want.AllowMsgTTL, have.AllowMsgTTL)
+	say("allow_atomic", want.AllowAtomicPublish, have.AllowAtomicPublish)
+	say("allow_rollup_hdrs", want.AllowRollup, have.AllowRollup)
+	say("deny_delete", want.DenyDelete, have.DenyDelete)
+	return d
+}
