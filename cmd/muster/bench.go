@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nuid"
+
+	"muster/wire"
+)
+
+// bench is the command `muster bench`. It measures what NATS itself does and what the functions do in one run, from one
+// process, on whatever NATS it is pointed at: the ratios are the result, the rates belong to the machine.
+type bench struct {
+	connection
+	Callers int           `default:"64" help:"Requests under way at once."`
+	Time    time.Duration `default:"3s" help:"How long each line is measured."`
+	Agents  int           `default:"5000" help:"Agents on the large hive."`
+	Only    string        `placeholder:"TEXT" help:"Only lines whose name contains this."`
+	Echo    bool          `hidden:"" help:"Serve the echo that the others are compared with; bench starts itself with this."`
+}
+
+// benchClients is how many connections the callers share.
+const benchClients = 4
+
+// echoSubject and benchBucket are the bench's own; it removes what it made.
+const (
+	echoSubject = "bench.echo"
+	benchBucket = "muster_bench"
+)
+
+func (c bench) Run(ctx context.Context, std streams) error {
+	if c.Callers < 1 || c.Callers > 10000 || c.Time < 100*time.Millisecond || c.Agents < 1 {
+		return &exit{exitUsage, errors.New("--callers must be 1 to 10000, --time at least 100ms, --agents at least 1")}
+	}
+	if c.Echo {
+		return c.serveEcho(ctx, std)
+	}
+	b := &benchRun{bench: c, name: "bench-" + nuid.Next()[16:], std: std, rate: map[string]float64{}, p50: map[string]time.Duration{}}
+	for range benchClients {
+		nc, err := c.dial(nats.Name("muster bench"))
+		if err != nil {
+			return &exit{exitUnavailable, fmt.Errorf("connect to NATS: %w", err)}
+		}
+		defer nc.Close()
+		b.conns = append(b.conns, nc)
+	}
+	stopEcho, err := c.startEcho(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopEcho()
+	return b.run(ctx)
+}
+
+// serveEcho answers echoSubject until its standard input ends.
+func (c bench) serveEcho(ctx context.Context, std streams) error {
+	nc, err := c.dial(nats.Name("muster bench echo"))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	svc, err := micro.AddService(nc, micro.Config{Name: "bench-echo", Version: "1.0.0"})
+	if err != nil {
+		return err
+	}
+	echo := micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }) //nolint:errcheck // the caller times out
+	if err := svc.AddEndpoint("echo", echo, micro.WithEndpointSubject(echoSubject)); err != nil {
+		return err
+	}
+	if err := nc.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(std.out, "ready")
+	_, err = io.Copy(io.Discard, std.in)
+	return err
+}
+
+// startEcho runs the echo in a process of its own, as the functions have theirs.
+func (c bench) startEcho(ctx context.Context) (stop func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "bench", "--echo")
+	cmd.Env = append(os.Environ(), "NATS_URL="+c.NATS, "NATS_CREDS="+c.Creds, "NATS_CONTEXT="+c.Context)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start echo: %w", err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
+		return nil, fmt.Errorf("start echo: %w", err)
+	}
+	return func() { in.Close(); cmd.Wait() }, nil //nolint:errcheck // it ends with its input
+}
+
+// benchRun is one run: what was measured so far, and where.
+type benchRun struct {
+	bench
+	name  string // of everything it makes
+	std   streams
+	conns []*nats.Conn
+	table *tabwriter.Writer
+	rate  map[string]float64
+	p50   map[string]time.Duration
+}
+
+func (b *benchRun) run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, b.cleanUp(context.WithoutCancel(ctx))) }()
+	fmt.Fprintf(b.std.out, "%s, %d cores, %s, server %s at %s, %d callers on %d connections, %v a line\n\n", runtime.GOARCH, runtime.NumCPU(),
+		runtime.Version(), b.conns[0].ConnectedServerVersion(), b.conns[0].ConnectedUrlRedacted(), b.Callers, benchClients, b.Time)
+	b.table = tabwriter.NewWriter(b.std.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(b.table, "line\tcallers\trequests/s\tp50\tp99\tfailed\tcompared\t")
+	lines, err := b.lines(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := b.measure(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lines are what is measured, in order.
+func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
+	js, err := jetstream.New(b.conns[0])
+	if err != nil {
+		return nil, err
+	}
+	raw, err := b.rawUpdates(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	hive := func(i int) string { return b.name + "-" + strconv.Itoa(i) }
+	agent := func(i int) string { return "agent" + strconv.Itoa(i) }
+	set := func(hive, agent func(i int) string) func(i, n int) (*nats.Msg, error) {
+		states := [][]byte{[]byte(`{"state":"up","reply":"brief"}`), []byte(`{"state":"paused","reply":"brief"}`)}
+		return func(i, n int) (*nats.Msg, error) {
+			return b.request(i, wire.Subject(wire.Declare, "set", hive(i), agent(i)), states[n%2])
+		}
+	}
+	view := func(hive func(i int) string) func(i, n int) (*nats.Msg, error) {
+		return func(i, _ int) (*nats.Msg, error) {
+			return b.request(i, wire.Subject(wire.Declare, "view", hive(i)), nil)
+		}
+	}
+	hot := func(int) string { return b.name + "-hot" }
+	large := func(int) string { return b.name + "-large" }
+	echo := func(i, _ int) (*nats.Msg, error) {
+		return b.request(i, echoSubject, []byte(`{"state":"up","reply":"brief"}`))
+	}
+	one := func(int) string { return "one" }
+	series := func(b *benchRun, rate float64) string {
+		limit := 1 / (1/b.rate["echo"] + 1/b.rate["KV update, own keys"])
+		return fmt.Sprintf("%.2f of echo and update in series", rate/limit)
+	}
+	toEcho := func(b *benchRun, rate float64) string { return fmt.Sprintf("%.2f of echo", rate/b.rate["echo"]) }
+	latency := func(b *benchRun, _ float64) string {
+		sum := b.p50["echo, one caller"] + b.p50["KV update, one caller"]
+		return fmt.Sprintf("p50 %.2f of echo plus update", float64(b.p50["declare.set, one caller"])/float64(sum))
+	}
+	return []benchLine{
+		{name: "echo", callers: b.Callers, do: echo},
+		{name: "KV update, own keys", callers: b.Callers, do: raw},
+		{name: "declare.set, own hives", callers: b.Callers, do: set(hive, one), compare: series},
+		{name: "declare.set, one hive", callers: b.Callers, do: set(hot, agent), compare: toEcho},
+		{name: "declare.view, one hive", callers: b.Callers, do: view(hot), compare: toEcho},
+		{name: "declare.view, own hives", callers: b.Callers, do: view(hive), compare: toEcho},
+		{name: "echo, one caller", callers: 1, do: echo},
+		{name: "KV update, one caller", callers: 1, do: raw},
+		{name: "declare.set, one caller", callers: 1, do: set(hive, one), compare: latency},
+		{name: "declare.set, large hive", callers: 1, do: set(large, agent), prepare: func() error { return b.fill(large(0), b.Agents) }},
+	}, nil
+}
+
+// rawUpdates makes a bucket with the settings of a bucket of record, and writes each caller's own key over its last
+// revision, as fast as a client can.
+func (b *benchRun) rawUpdates(ctx context.Context, js jetstream.JetStream) (func(i, n int) (*nats.Msg, error), error) {
+	s, err := js.Stream(ctx, wire.BucketStream(wire.BucketWanted))
+	if err != nil {
+		return nil, &exit{exitUnavailable, fmt.Errorf("look at bucket %s (is muster serving here?): %w", wire.BucketWanted, err)}
+	}
+	cfg := s.CachedInfo().Config
+	cfg.Name, cfg.Subjects, cfg.Description = wire.BucketStream(benchBucket), []string{wire.BucketSubjects(benchBucket)}, "muster bench; may be deleted"
+	if _, err := js.CreateOrUpdateStream(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("make bucket %s: %w", benchBucket, err)
+	}
+	kvs := make([]jetstream.KeyValue, benchClients)
+	for i, nc := range b.conns {
+		own, err := jetstream.New(nc)
+		if err != nil {
+			return nil, err
+		}
+		if kvs[i], err = own.KeyValue(ctx, benchBucket); err != nil {
+			return nil, err
+		}
+	}
+	revisions := make([]uint64, b.Callers)
+	value := []byte(`{"agents":{"one":{"state":"paused"}}}`)
+	return func(i, _ int) (*nats.Msg, error) {
+		rev, err := kvs[i%benchClients].Update(ctx, b.name+"-"+strconv.Itoa(i), value, revisions[i])
+		revisions[i] = rev
+		return nil, err
+	}, nil
+}
+
+// fill declares many agents on one hive.
+func (b *benchRun) fill(hive string, agents int) error {
+	for from := 0; from < agents; from += 1000 {
+		body := []byte(`{"reply":"brief","agents":{`)
+		for i := from; i < min(from+1000, agents); i++ {
+			if i > from {
+				body = append(body, ',')
+			}
+			body = fmt.Appendf(body, `"agent%d":{"state":"up"}`, i)
+		}
+		if _, err := b.request(0, wire.Subject(wire.Declare, "apply", hive), append(body, "}}"...)); err != nil {
+			return fmt.Errorf("fill hive %s: %w", hive, err)
+		}
+	}
+	return nil
+}
+
+// cleanUp removes what the bench stored.
+func (b *benchRun) cleanUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	js, err := jetstream.New(b.conns[0])
+	if err != nil {
+		return err
+	}
+	if err := js.DeleteStream(ctx, wire.BucketStream(benchBucket)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("delete bucket %s: %w", benchBucket, err)
+	}
+	s, err := js.Stream(ctx, wire.BucketStream(wire.BucketWanted))
+	if err != nil {
+		return fmt.Errorf("remove the bench's hives: %w", err)
+	}
+	keys := []string{b.name + "-hot", b.name + "-large"}
+	for i := range b.Callers {
+		keys = append(keys, b.name+"-"+strconv.Itoa(i))
+	}
+	for _, key := range keys {
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(wire.KeySubject(wire.BucketWanted, key))); err != nil {
+			return fmt.Errorf("remove the bench's hives: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+// Command muster is Muster's one program: functions on a NATS, and the tools to use them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes, the same for every command.
+const (
+	exitOK          = 0
+	exitUsage       = 2
+	exitRefused     = 3 // 4xx other than 409
+	exitConflict    = 4 // 409
+	exitUnavailable = 5 // 503, 504, no responders, not connected
+	exitFault       = 6 // 500, and anything unexpected
+)
+
+type cli struct {
+	Up    up    `cmd:"" help:"Everything on this machine: a NATS server, all functions and demo hives."`
+	Serve serve `cmd:"" help:"Run functions on an existing NATS."`
+	Hive  hives `cmd:"" help:"Run what a hive should run, and report it."`
+	Call  call  `cmd:"" help:"Send one request and print the reply."`
+	Bench bench `cmd:"" help:"Measure the functions beside what NATS itself does."`
+}
+
+// exit is an error that ends the program with a code.
+type exit struct {
+	code int
+	err  error // nil when everything was said
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exit) Unwrap() error { return e.err }
+
+// streams are what a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+func run(args []string, std streams) int {
+	var c cli
+	code := -1
+	parser, err := kong.New(&c, kong.Name("muster"),
+		kong.Description("A fleet's control plane of stateless functions on NATS.\n\nExit codes: 0 success, 2 usage, 3 refused, 4 conflict, 5 unavailable or timed out, 6 server fault."),
+		kong.Writers(std.out, std.err), kong.UsageOnError(),
+		kong.Exit(func(n int) { code = n }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		fmt.Fprintln(std.err, "muster:", err)
+		return exitFault
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	k, err := parser.Parse(args)
+	if code >= 0 { // --help
+		return code
+	}
+	if err != nil {
+		fmt.Fprintf(std.err, "muster: %v\nSee: muster --help\n", err)
+		return exitUsage
+	}
+	// The first signal asks to stop; a second one ends the program at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	k.BindTo(ctx, (*context.Context)(nil))
+	k.Bind(std)
+	err = k.Run()
+	if e, ok := errors.AsType[*exit](err); ok {
+		if e.err != nil {
+			fmt.Fprintln(std.err, "muster:", e.err)
+		}
+		return e.code
+	}
+	if err != nil {
+		fmt.Fprintln(std.err, "muster:", err)
+		return exitFault
+	}
+	return exitOK
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"muster/functions/declare"
+	"muster/runtime"
+)
+
+// stopWithin is how long a process may take to finish what it has after SIGTERM.
+const stopWithin = 25 * time.Second
+
+// httpDefault is where health and metrics are served when nothing is said.
+const httpDefault = "127.0.0.1:9464"
+
+func newLogger(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+// process is a process that serves functions.
+type process struct {
+	bus      *runtime.Bus
+	fns      []runtime.Function
+	services []*runtime.Service
+	http     *runtime.HTTP
+	log      *slog.Logger
+}
+
+// functions makes the functions named, all when none is.
+func functions(bus *runtime.Bus, names []string) []runtime.Function {
+	all := map[string]func() runtime.Function{
+		"declare": func() runtime.Function {
+			return declare.New(declare.Deps{
+				Wanted: bus.Bucket(runtime.Wanted), Reported: bus.Bucket(runtime.Reported), Now: time.Now,
+			})
+		},
+	}
+	if len(names) == 0 {
+		names = []string{"declare"}
+	}
+	var fns []runtime.Function
+	for _, name := range names {
+		fns = append(fns, all[name]())
+	}
+	return fns
+}
+
+// start connects and serves. An empty httpAddr means the default, or another port when that is taken.
+func start(ctx context.Context, dial func(...nats.Option) (*nats.Conn, error), replicas int, names []string, httpAddr string, log *slog.Logger) (*process, error) {
+	bus, err := runtime.Connect(runtime.Options{Name: "muster serve", Dial: dial, Replicas: replicas, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	p := &process{bus: bus, log: log}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.fns = functions(bus, names)
+	if p.http, err = listenHTTP(httpAddr, reg, p.checks, log); err != nil {
+		return nil, errors.Join(err, bus.Close(ctx))
+	}
+	for _, fn := range p.fns {
+		s, err := bus.Serve(ctx, fn, reg)
+		if err != nil {
+			return nil, errors.Join(err, p.stop())
+		}
+		p.services = append(p.services, s)
+	}
+	return p, nil
+}
+
+func (p *process) checks(ctx context.Context) []runtime.Check { return p.bus.Checks(ctx, p.fns) }
+
+func listenHTTP(addr string, reg *prometheus.Registry, checks func(context.Context) []runtime.Check, log *slog.Logger) (*runtime.HTTP, error) {
+	if addr != "" {
+		return runtime.ListenHTTP(addr, reg, checks)
+	}
+	h, err := runtime.ListenHTTP(httpDefault, reg, checks)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		log.Warn("the default HTTP port is taken; using another", "default", httpDefault)
+		return runtime.ListenHTTP("127.0.0.1:0", reg, checks)
+	}
+	return h, err
+}
+
+// waitReady returns once every check is fine, or ctx ends.
+func (p *process) waitReady(ctx context.Context) error {
+	for {
+		ok := true
+		for _, c := range p.checks(ctx) {
+			ok = ok && c.OK
+		}
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// stop finishes what was taken, in reverse order, and closes the connection.
+func (p *process) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin-time.Second)
+	defer cancel()
+	var errs []error
+	done := make(chan error, len(p.services))
+	for _, s := range p.services {
+		go func() { done <- s.Stop(ctx) }()
+	}
+	for range p.services {
+		errs = append(errs, <-done)
+	}
+	errs = append(errs, p.bus.Close(ctx))
+	if p.http != nil {
+		errs = append(errs, p.http.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// serve is the command `muster serve`.
+type serve struct {
+	connection
+	Functions []string `arg:"" optional:"" enum:"declare" help:"Functions to run: declare. Default all."`
+	HTTP      string   `name:"http" placeholder:"ADDR" help:"Where to serve /livez, /readyz and /metrics (default 127.0.0.1:9464, or a free port when that is taken)."`
+	Replicas  int      `default:"1" help:"Replicas of buckets made here, at least that many of those that exist."`
+}
+
+func (c serve) Run(ctx context.Context, std streams) error {
+	if c.Replicas < 1 || c.Replicas > 5 {
+		return &exit{exitUsage, errors.New("--replicas must be 1 to 5")}
+	}
+	log := newLogger(std.err)
+	p, err := start(ctx, c.dial, c.Replicas, c.Functions, c.HTTP, log)
+	if err != nil {
+		return err
+	}
+	log.Info("http", "address", p.http.Addr)
+	if p.waitReady(ctx) == nil {
+		fmt.Fprintf(std.out, "ready nats=%s http=http://%s\n", p.bus.Conn().ConnectedUrlRedacted(), p.http.Addr)
+	}
+	<-ctx.Done()
+	log.Info("stopping", "within", stopWithin)
+	return p.stop()
+}
