@@ -54,11 +54,11 @@ func Connect(o Options) (*Bus, error) {
 		nats.Name(o.Name),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(200 * time.Millisecond),
+		nats.ReconnectWait(200*time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 200*time.Millisecond),
 		nats.ReconnectBufSize(-1), // nothing is sent later than its caller thinks
 		nats.IgnoreAuthErrorAbort(),
-		nats.PingInterval(2 * time.Second),
+		nats.PingInterval(2*time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(b.connected),
 		nats.ReconnectHandler(b.connected),

@@ -35,7 +35,8 @@ type Op struct {
 	Codes       []wire.Code // that it can answer, beside those that every op can
 	request     reflect.Type
 	reply       reflect.Type
-	handle      func(context.Context, *inbound) (any, error)
+	hot         bool // handle does not wait
+	handle      func(ctx context.Context, in *inbound, answer func(any, error))
 }
 
 // Request is what a handler gets.
@@ -56,24 +57,48 @@ var common = []wire.Code{
 // before its caller's deadline, and returns the reply or a [*wire.Error]; any other error is Internal.
 func NewOp[In, Reply any](o Op, handle func(context.Context, *Request[In]) (any, error)) Op {
 	o.request, o.reply = reflect.TypeFor[In](), reflect.TypeFor[Reply]()
-	o.handle = func(ctx context.Context, in *inbound) (any, error) {
-		r := &Request[In]{IDs: in.ids, API: in.api}
-		if err := decode(in.data, &r.Body); err != nil {
-			return nil, err
+	o.handle = func(ctx context.Context, in *inbound, answer func(any, error)) {
+		r, err := request[In](&o, in)
+		if err != nil {
+			answer(nil, err)
+			return
 		}
-		if in.requestID != "" || in.trace != "" {
-			r.Origin = store.Origin{RequestID: in.requestID, Trace: in.trace}
-		}
-		if in.requestID != "" && o.Changes {
-			digest, err := digest(r.Body)
-			if err != nil {
-				return nil, err
-			}
-			r.Origin.Digest, r.Origin.MemoKey = digest, wire.MemoKey(o.Name, in.ids, in.requestID)
-		}
-		return handle(ctx, r)
+		answer(handle(ctx, r))
 	}
 	return o
+}
+
+// NewHotOp makes an op of a handler that does not wait: it hands its outcome to answer, then or later, exactly once. It
+// runs on the goroutine that takes requests off the connection, so that a thousand requests under way need no goroutine
+// each; what it does itself must take microseconds.
+func NewHotOp[In, Reply any](o Op, handle func(ctx context.Context, r *Request[In], answer func(any, error))) Op {
+	o.request, o.reply, o.hot = reflect.TypeFor[In](), reflect.TypeFor[Reply](), true
+	o.handle = func(ctx context.Context, in *inbound, answer func(any, error)) {
+		r, err := request[In](&o, in)
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		handle(ctx, r, answer)
+	}
+	return o
+}
+
+// request reads what a handler gets.
+func request[In any](o *Op, in *inbound) (*Request[In], error) {
+	r := &Request[In]{IDs: in.ids, API: in.api}
+	if err := decode(in.data, &r.Body); err != nil {
+		return nil, err
+	}
+	r.Origin = store.Origin{RequestID: in.requestID, Trace: in.trace}
+	if in.requestID != "" && o.Changes {
+		digest, err := digest(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Origin.Digest, r.Origin.MemoKey = digest, wire.MemoKey(o.Name, in.ids, in.requestID)
+	}
+	return r, nil
 }
 
 // Appender is a reply that encodes itself, for the hot paths. It must append one JSON object.

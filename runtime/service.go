@@ -35,11 +35,17 @@ type Service struct {
 	micro   micro.Service
 	metrics map[string]*opMetrics
 
-	handlers sync.WaitGroup
-	inFlight atomic.Int64
-	bytes    atomic.Int64
-	subs     int // subscriptions that the micro service holds
+	handlers  sync.WaitGroup
+	inFlight  atomic.Int64
+	bytes     atomic.Int64
+	jobs      chan *exchange // to idle workers
+	idle      atomic.Int64
+	deadlines *deadlines
+	subs      int // subscriptions that the micro service holds
 }
+
+// maxIdle is how many workers are kept for the next requests: a new goroutine must grow its stack first.
+const maxIdle = 128
 
 // Serve makes the function a micro service on the bus. It returns once the subscriptions are at the server, or at once
 // when there is none yet; then they follow when there is.
@@ -52,7 +58,7 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 		}
 	}
 	fn.Ops = append(fn.Ops[:len(fn.Ops):len(fn.Ops)], schemaOp(fn))
-	s := &Service{fn: fn, bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn)}
+	s := &Service{fn: fn, bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn), jobs: make(chan *exchange), deadlines: newDeadlines()}
 	before := b.nc.NumSubscriptions()
 	svc, err := micro.AddService(b.nc, micro.Config{
 		Name: wire.Service(fn.Name), Version: fn.Version, Description: fn.Description,
@@ -117,18 +123,38 @@ func (s *Service) receive(op *Op, m *opMetrics, r micro.Request) {
 	size := int64(len(in.data))
 	if s.inFlight.Add(1) > maxInFlight || s.bytes.Add(size) > maxInFlightBytes {
 		busy := wire.Errorf(wire.Busy, "this replica serves as many requests as it can; ask again")
-		(&exchange{s: s, m: m, in: in}).fail(busy)
+		(&exchange{s: s, op: op, m: m, in: in}).fail(busy)
 		s.leave(size)
 		return
 	}
 	m.inflight.Add(1)
 	s.handlers.Add(1)
-	go func() {
-		defer s.handlers.Done()
-		s.serve(op, m, in)
-		m.inflight.Add(-1)
-		s.leave(size)
-	}()
+	x := &exchange{s: s, op: op, m: m, in: in}
+	if op.hot && size <= hotBody {
+		x.serve()
+		return
+	}
+	select {
+	case s.jobs <- x:
+	default:
+		go s.work(x)
+	}
+}
+
+// hotBody is the largest body that is decoded on the goroutine that takes requests off the connection, in bytes.
+const hotBody = 4 << 10
+
+// work serves requests, one after the other.
+func (s *Service) work(x *exchange) {
+	for ok := true; ok; {
+		x.serve()
+		if s.idle.Add(1) > maxIdle {
+			s.idle.Add(-1)
+			return
+		}
+		x, ok = <-s.jobs
+		s.idle.Add(-1)
+	}
 }
 
 func (s *Service) leave(size int64) {
@@ -136,38 +162,51 @@ func (s *Service) leave(size int64) {
 	s.bytes.Add(-size)
 }
 
-// serve answers one request, before its deadline whatever the handler does.
-func (s *Service) serve(op *Op, m *opMetrics, in *inbound) {
-	x := &exchange{s: s, m: m, in: in}
-	defer func() {
-		if p := recover(); p != nil {
-			m.panics.Add(1)
-			x.fail(wire.AsError(fmt.Errorf("panic: %v\n%s", p, debug.Stack())))
-		}
-	}()
-	if err := in.parse(s.fn.Name, op); err != nil {
-		x.fail(err)
-		return
-	}
-	margin := min(max(in.timeout/20, time.Millisecond), 100*time.Millisecond)
-	ctx, cancel := context.WithDeadline(context.Background(), in.arrived.Add(in.timeout-margin))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(margin/2, x.late) })
-	defer stop()
-	reply, err := op.handle(ctx, in)
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.succeed(reply)
-}
-
 // exchange is one request and its one answer.
 type exchange struct {
 	s        *Service
+	op       *Op
 	m        *opMetrics
 	in       *inbound
+	deadline deadline
 	answered atomic.Bool
+	returned atomic.Bool
+}
+
+// serve answers a request, before its deadline whatever the handler does.
+func (x *exchange) serve() {
+	defer func() {
+		if p := recover(); p != nil {
+			x.m.panics.Add(1)
+			x.done(nil, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	in := x.in
+	if err := in.parse(x.s.fn.Name, x.op); err != nil {
+		x.done(nil, err)
+		return
+	}
+	margin := min(max(in.timeout/20, min(in.timeout/2, 2*sweepEvery)), 100*time.Millisecond)
+	end := in.arrived.Add(in.timeout)
+	x.deadline.soft, x.deadline.hard, x.deadline.late = end.Add(-margin), end.Add(-margin/2), x.late
+	x.s.deadlines.add(&x.deadline)
+	x.op.handle(&x.deadline, in, x.done)
+}
+
+// done takes the handler's outcome. A handler that comes back twice, or panics after it did, is heard once.
+func (x *exchange) done(reply any, err error) {
+	if !x.returned.CompareAndSwap(false, true) {
+		return
+	}
+	if err != nil {
+		x.fail(err)
+	} else {
+		x.succeed(reply)
+	}
+	x.s.deadlines.remove(&x.deadline)
+	x.m.inflight.Add(-1)
+	x.s.leave(int64(len(x.in.data)))
+	x.s.handlers.Done()
 }
 
 // late answers for a handler that has not come back.
@@ -269,6 +308,8 @@ func (s *Service) Stop(ctx context.Context) error {
 	go func() { s.handlers.Wait(); close(done) }()
 	select {
 	case <-done:
+		close(s.jobs)
+		s.deadlines.stop()
 		s.log.Info("stopped")
 		return nil
 	case <-ctx.Done():

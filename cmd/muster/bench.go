@@ -174,6 +174,16 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		return b.request(i, echoSubject, []byte(`{"state":"up","reply":"brief"}`))
 	}
 	one := func(int) string { return "one" }
+	once := func(do func(i, n int) (*nats.Msg, error)) func() error {
+		return func() error {
+			for i := range b.Callers {
+				if _, err := do(i, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
 	series := func(b *benchRun, rate float64) string {
 		limit := 1 / (1/b.rate["echo"] + 1/b.rate["KV update, own keys"])
 		return fmt.Sprintf("%.2f of echo and update in series", rate/limit)
@@ -188,8 +198,8 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		{name: "KV update, own keys", callers: b.Callers, do: raw},
 		{name: "declare.set, own hives", callers: b.Callers, do: set(hive, one), compare: series},
 		{name: "declare.set, one hive", callers: b.Callers, do: set(hot, agent), compare: toEcho},
-		{name: "declare.view, one hive", callers: b.Callers, do: view(hot), compare: toEcho},
-		{name: "declare.view, own hives", callers: b.Callers, do: view(hive), compare: toEcho},
+		{name: "declare.view, one hive", callers: b.Callers, do: view(hot), compare: toEcho, prepare: once(set(hot, agent))},
+		{name: "declare.view, own hives", callers: b.Callers, do: view(hive), compare: toEcho, prepare: once(set(hive, one))},
 		{name: "echo, one caller", callers: 1, do: echo},
 		{name: "KV update, one caller", callers: 1, do: raw},
 		{name: "declare.set, one caller", callers: 1, do: set(hive, one), compare: latency},

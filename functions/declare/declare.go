@@ -50,19 +50,19 @@ func New(deps Deps) runtime.Function {
 		Name: wire.Declare, Version: Version, Description: "what each hive should run",
 		Buckets: []runtime.Use{{Bucket: runtime.Wanted, Writes: true}, {Bucket: runtime.Reported}},
 		Ops: []runtime.Op{
-			runtime.NewOp[wire.Set, wire.Declaration](runtime.Op{
+			runtime.NewHotOp[wire.Set, wire.Declaration](runtime.Op{
 				Name: "set", IDs: agent, Changes: true, Codes: writes,
 				Description: "adds or changes one agent; every other stays",
 			}, f.set),
-			runtime.NewOp[wire.Set, wire.Declaration](runtime.Op{
+			runtime.NewHotOp[wire.Set, wire.Declaration](runtime.Op{
 				Name: "create", IDs: agent, Changes: true, Codes: writes,
 				Description: "declares a newly made agent; one that is there and not destroyed is left as it is",
 			}, f.create),
-			runtime.NewOp[wire.Apply, wire.Declaration](runtime.Op{
+			runtime.NewHotOp[wire.Apply, wire.Declaration](runtime.Op{
 				Name: "apply", IDs: hive, Changes: true, Codes: writes,
 				Description: "sets many agents in one revision, or nothing at all",
 			}, f.apply),
-			runtime.NewOp[struct{}, wire.Declaration](runtime.Op{
+			runtime.NewHotOp[struct{}, wire.Declaration](runtime.Op{
 				Name: "view", IDs: hive, Codes: reads,
 				Description: "the declaration of a hive",
 			}, f.view),
@@ -78,42 +78,48 @@ func New(deps Deps) runtime.Function {
 	}
 }
 
-func (f *function) set(ctx context.Context, r *runtime.Request[wire.Set]) (any, error) {
-	return f.one(ctx, r, false)
+func (f *function) set(ctx context.Context, r *runtime.Request[wire.Set], answer func(any, error)) {
+	f.one(ctx, r, false, answer)
 }
 
-func (f *function) create(ctx context.Context, r *runtime.Request[wire.Set]) (any, error) {
-	return f.one(ctx, r, true)
+func (f *function) create(ctx context.Context, r *runtime.Request[wire.Set], answer func(any, error)) {
+	f.one(ctx, r, true, answer)
 }
 
-func (f *function) one(ctx context.Context, r *runtime.Request[wire.Set], fresh bool) (any, error) {
+func (f *function) one(ctx context.Context, r *runtime.Request[wire.Set], fresh bool, answer func(any, error)) {
 	if err := errors.Join(checkState("state", r.Body.State), checkReply(r.Body.Reply)); err != nil {
-		return nil, err
+		answer(nil, err)
+		return
 	}
 	changes := []change{{agent: r.IDs[1], state: r.Body.State, fresh: fresh}}
-	return f.update(ctx, r.IDs[0], r.Origin, changes, r.Body.IfRevision, r.Body.Reply)
+	f.update(ctx, r.IDs[0], r.Origin, changes, r.Body.IfRevision, r.Body.Reply, answer)
 }
 
-func (f *function) apply(ctx context.Context, r *runtime.Request[wire.Apply]) (any, error) {
+func (f *function) apply(ctx context.Context, r *runtime.Request[wire.Apply], answer func(any, error)) {
 	changes, err := applied(r.Body)
 	if err != nil {
-		return nil, err
+		answer(nil, err)
+		return
 	}
 	hive := r.IDs[0]
 	if !r.Body.DryRun {
-		return f.update(ctx, hive, r.Origin, changes, r.Body.IfRevision, r.Body.Reply)
+		f.update(ctx, hive, r.Origin, changes, r.Body.IfRevision, r.Body.Reply, answer)
+		return
 	}
-	base, err := f.wanted.View(ctx, hive)
-	if err != nil {
-		return nil, err
-	}
-	doc := codec.Clone(base.Doc)
-	changed, err := f.changer(changes, hive, r.Body.IfRevision)(doc, base.Revision)
-	if err != nil {
-		return nil, err
-	}
-	doc.encode()
-	return answer(hive, store.Result[*document]{Revision: base.Revision, Changed: changed, Doc: doc}, r.Body.Reply), nil
+	f.wanted.ViewThen(ctx, hive, func(base store.Result[*document], err error) {
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		doc := codec.Clone(base.Doc)
+		changed, err := f.changer(changes, hive, r.Body.IfRevision)(doc, base.Revision)
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		doc.encode()
+		answer(reply(hive, store.Result[*document]{Revision: base.Revision, Changed: changed, Doc: doc}, r.Body.Reply), nil)
+	})
 }
 
 // applied checks the body of an apply, and lists what it wants in the order of the agents' names.
@@ -142,12 +148,14 @@ func applied(body wire.Apply) ([]change, error) {
 	return changes, nil
 }
 
-func (f *function) update(ctx context.Context, hive string, from store.Origin, changes []change, ifRevision *uint64, reply string) (any, error) {
-	r, err := f.wanted.Update(ctx, hive, from, f.changer(changes, hive, ifRevision))
-	if err != nil {
-		return nil, err
-	}
-	return answer(hive, r, reply), nil
+func (f *function) update(ctx context.Context, hive string, from store.Origin, changes []change, ifRevision *uint64, form string, answer func(any, error)) {
+	f.wanted.UpdateThen(ctx, hive, from, f.changer(changes, hive, ifRevision), func(r store.Result[*document], err error) {
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		answer(reply(hive, r, form), nil)
+	})
 }
 
 // changer makes the change of one request.
@@ -164,29 +172,31 @@ func (f *function) changer(changes []change, hive string, ifRevision *uint64) st
 	}
 }
 
-func answer(hive string, r store.Result[*document], reply string) declaration {
+func reply(hive string, r store.Result[*document], form string) declaration {
 	d := declaration{hive: hive, revision: r.Revision, changed: r.Changed}
-	if reply != wire.ReplyBrief && !r.Partial {
+	if form != wire.ReplyBrief && !r.Partial {
 		d.agents = r.Doc.json
 	}
 	return d
 }
 
-func (f *function) view(ctx context.Context, r *runtime.Request[struct{}]) (any, error) {
-	doc, err := f.declared(ctx, r.IDs[0])
-	if err != nil {
-		return nil, err
-	}
-	return answer(r.IDs[0], doc, ""), nil
+func (f *function) view(ctx context.Context, r *runtime.Request[struct{}], answer func(any, error)) {
+	hive := r.IDs[0]
+	f.wanted.ViewThen(ctx, hive, func(doc store.Result[*document], err error) {
+		if err = known(hive, doc, err); err != nil {
+			answer(nil, err)
+			return
+		}
+		answer(reply(hive, doc, ""), nil)
+	})
 }
 
-// declared reads a hive's record; HiveNotDeclared when there is none.
-func (f *function) declared(ctx context.Context, hive string) (store.Result[*document], error) {
-	r, err := f.wanted.View(ctx, hive)
+// known turns a view of a hive that holds nothing into HiveNotDeclared.
+func known(hive string, r store.Result[*document], err error) error {
 	if err == nil && r.Revision == 0 {
-		err = wire.Errorf(wire.HiveNotDeclared, "nothing was ever declared for hive %s; create or set an agent on it", hive)
+		return wire.Errorf(wire.HiveNotDeclared, "nothing was ever declared for hive %s; create or set an agent on it", hive)
 	}
-	return r, err
+	return err
 }
 
 func checkState(field string, s wire.State) error {

@@ -13,8 +13,8 @@ import (
 
 func (f *function) status(ctx context.Context, r *runtime.Request[struct{}]) (any, error) {
 	hive := r.IDs[0]
-	wanted, err := f.declared(ctx, hive)
-	if err != nil {
+	wanted, err := f.wanted.View(ctx, hive)
+	if err = known(hive, wanted, err); err != nil {
 		return nil, err
 	}
 	reported, err := store.Read(ctx, f.reported, hive)

@@ -28,7 +28,7 @@ func (s *Store[D]) enqueue(key string, w *waiter[D]) {
 	c.waiting = append(c.waiting, w)
 	c.mu.Unlock()
 	if !running {
-		go s.run(key, c)
+		s.crew.do(func() { s.run(key, c) })
 	}
 }
 

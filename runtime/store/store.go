@@ -66,6 +66,7 @@ type Store[D any] struct {
 	cfg     Config
 	guesses *guesses[D]
 	batches *batcher
+	crew    *crew
 
 	mu      sync.Mutex
 	cells   map[string]*cell[D]
@@ -78,6 +79,7 @@ func New[D any](log Log, codec Codec[D], cfg Config) *Store[D] {
 		log: log, codec: codec, cfg: cfg.withDefaults(),
 		guesses: newGuesses[D](guessBytes),
 		batches: &batcher{log: log},
+		crew:    newCrew(),
 		cells:   map[string]*cell[D]{},
 		readers: map[string]*reader[D]{},
 	}
@@ -92,14 +94,35 @@ func (s *Store[D]) Keys(ctx context.Context) ([]string, error) { return s.log.Ke
 // Update applies change to the document under key. It returns before ctx ends; then with [wire.DeadlineExceeded] and
 // what is known of the outcome, or [wire.Contended] when others kept winning.
 func (s *Store[D]) Update(ctx context.Context, key string, from Origin, change Change[D]) (Result[D], error) {
-	w := &waiter[D]{from: from, change: change, done: make(chan struct{})}
+	return wait(func(then func(Result[D], error)) { s.UpdateThen(ctx, key, from, change, then) })
+}
+
+// UpdateThen is Update for those who have many under way: it returns at once and calls then with the outcome, on a
+// goroutine that serves others too.
+func (s *Store[D]) UpdateThen(ctx context.Context, key string, from Origin, change Change[D], then func(Result[D], error)) {
+	w := &waiter[D]{from: from, change: change, then: then}
+	w.stop = atDeadline(ctx, w.giveUp)
 	s.enqueue(key, w)
-	select {
-	case <-w.done:
-		return w.result, w.err
-	case <-ctx.Done():
-		return w.giveUp()
+}
+
+// wait calls f and waits for what it hands to its callback.
+func wait[D any](f func(then func(Result[D], error))) (Result[D], error) {
+	type outcome struct {
+		r   Result[D]
+		err error
 	}
+	done := make(chan outcome, 1)
+	f(func(r Result[D], err error) { done <- outcome{r, err} })
+	o := <-done
+	return o.r, o.err
+}
+
+// atDeadline calls f once ctx ends, unless it is stopped before.
+func atDeadline(ctx context.Context, f func()) (stop func() bool) {
+	if own, ok := ctx.(interface{ AfterFunc(func()) func() bool }); ok { // without the goroutine of context.AfterFunc
+		return own.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
 }
 
 // document decodes a revision, or takes the guess if it is of that very write. epoch is the log's before rev was read.

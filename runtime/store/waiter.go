@@ -18,15 +18,15 @@ const (
 type waiter[D any] struct {
 	from   Origin
 	change Change[D]
+	then   func(Result[D], error) // called once, with the outcome
 	stage  atomic.Int32
 	lost   atomic.Bool // has lost a race before
-
-	done   chan struct{} // closed once result and err are set and somebody waits for them
-	result Result[D]
-	err    error
+	stop   func() bool // stops waiting for the deadline
 
 	// Only the committer reads and writes these.
-	settled bool       // result and err are set
+	settled bool // result and err are set
+	result  Result[D]
+	err     error
 	changed bool       // by the attempt under way
 	refusal error      // the change's own error in it
 	sameAs  *waiter[D] // an earlier waiter of the group with the same request id
@@ -46,7 +46,8 @@ func (w *waiter[D]) release() bool {
 func (w *waiter[D]) finish(r Result[D], err error) {
 	w.result, w.err, w.settled = r, err, true
 	if w.stage.Swap(finished) != finished {
-		close(w.done)
+		w.stop()
+		w.then(r, err)
 	}
 }
 
@@ -60,19 +61,21 @@ func finishSame[D any](group []*waiter[D]) {
 }
 
 // giveUp ends the wait at the caller's deadline and says what is known.
-func (w *waiter[D]) giveUp() (Result[D], error) {
-	var none Result[D]
+func (w *waiter[D]) giveUp() {
+	var err error
 	switch w.stage.Swap(finished) {
 	case finished: // the outcome came just now
-		<-w.done
-		return w.result, w.err
+		return
 	case sent:
-		return none, wire.Errorf(wire.DeadlineExceeded, "no answer from the store in time; the change may or may not be stored").
+		err = wire.Errorf(wire.DeadlineExceeded, "no answer from the store in time; the change may or may not be stored").
 			With("outcome", wire.Unknown)
+	default:
+		if w.lost.Load() {
+			err = wire.Errorf(wire.Contended, "other writers kept coming first; nothing was written")
+		} else {
+			err = wire.Errorf(wire.DeadlineExceeded, "the deadline passed before the change was sent to the store").
+				With("outcome", wire.NotApplied)
+		}
 	}
-	if w.lost.Load() {
-		return none, wire.Errorf(wire.Contended, "other writers kept coming first; nothing was written")
-	}
-	return none, wire.Errorf(wire.DeadlineExceeded, "the deadline passed before the change was sent to the store").
-		With("outcome", wire.NotApplied)
+	w.then(Result[D]{}, err)
 }
