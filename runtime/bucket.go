@@ -25,13 +25,15 @@ const (
 
 // Bucket is a JetStream KV bucket as this process sees it, and the [store.Log] of its records.
 type Bucket struct {
-	bus    *Bus
-	spec   BucketSpec
-	stream string
-	state  atomic.Pointer[bucketState]
-	epochs atomic.Uint64 // counts the streams seen under this name
-	again  chan struct{}
-	first  chan struct{} // closed after the first look
+	bus     *Bus
+	spec    BucketSpec
+	stream  string
+	state   atomic.Pointer[bucketState]
+	epochs  atomic.Uint64        // counts the streams seen under this name
+	feed    atomic.Pointer[feed] // nil while there is none
+	feeding atomic.Bool          // one is there, or being started
+	again   chan struct{}
+	first   chan struct{} // closed after the first look
 }
 
 type bucketState struct {

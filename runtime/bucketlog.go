@@ -134,23 +134,39 @@ func (k *Bucket) Write(ctx context.Context, entries []store.Entry) (uint64, erro
 	last := msgs[len(msgs)-1]
 	if len(msgs) == 1 {
 		reply, err := k.bus.nc.RequestMsgWithContext(ctx, last)
-		if err != nil {
-			return 0, k.notWritten(err, last.Subject, began)
-		}
-		var ack pubAck
-		if err := json.Unmarshal(reply.Data, &ack); err != nil {
-			return 0, fmt.Errorf("%w: decode ack: %w", store.ErrUnsure, err)
-		}
-		if ack.Error != nil {
-			return 0, k.notWritten(ack.Error, last.Subject, began)
-		}
-		return ack.Seq, nil
+		return k.acknowledged(reply, err, last.Subject, began)
 	}
 	ack, err := jetstreamext.PublishMsgBatch(ctx, k.bus.js, msgs, jetstreamext.BatchFlowControl{AckTimeout: lookTimeout})
 	if err != nil {
 		return 0, k.notWritten(err, last.Subject, began)
 	}
 	return ack.Sequence, nil
+}
+
+// Send implements [store.Log].
+func (k *Bucket) Send(entry store.Entry, then func(uint64, error)) {
+	if err := k.usable(); err != nil {
+		then(0, err)
+		return
+	}
+	msg, began := k.message(entry), time.Now()
+	subject := msg.Subject
+	k.bus.requests.send(msg, func(reply *nats.Msg, err error) { then(k.acknowledged(reply, err, subject, began)) })
+}
+
+// acknowledged reads the answer to one write.
+func (k *Bucket) acknowledged(reply *nats.Msg, err error, subject string, began time.Time) (uint64, error) {
+	if err != nil {
+		return 0, k.notWritten(err, subject, began)
+	}
+	var ack pubAck
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return 0, fmt.Errorf("%w: decode ack: %w", store.ErrUnsure, err)
+	}
+	if ack.Error != nil {
+		return 0, k.notWritten(ack.Error, subject, began)
+	}
+	return ack.Seq, nil
 }
 
 func (k *Bucket) message(e store.Entry) *nats.Msg {

@@ -36,6 +36,7 @@ type Bus struct {
 	js       jetstream.JetStream
 	log      *slog.Logger
 	replicas int
+	requests *requester
 	links    atomic.Uint64 // counts connections, for [store.Log]'s epochs
 
 	mu      sync.Mutex
@@ -69,6 +70,10 @@ func Connect(o Options) (*Bus, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	b.nc = nc
+	if b.requests, err = newRequester(nc, lookTimeout); err != nil {
+		nc.Close()
+		return nil, err
+	}
 	if b.js, err = jetstream.New(nc); err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("set up JetStream: %w", err)

@@ -22,7 +22,7 @@ type deadlines struct {
 // deadline is the context of one request. It ends at soft; at hard, late is called if it was not removed by then.
 type deadline struct {
 	soft, hard time.Time
-	done       chan struct{}
+	done       atomic.Pointer[chan struct{}] // made when somebody asks for it
 	ended      atomic.Bool
 	after      atomic.Pointer[func()] // called when it ends
 	late       func()
@@ -38,7 +38,6 @@ func newDeadlines() *deadlines {
 func (d *deadlines) stop() { close(d.quit) }
 
 func (d *deadlines) add(c *deadline) {
-	c.done = make(chan struct{})
 	d.mu.Lock()
 	first := d.head == nil
 	if c.next = d.head; c.next != nil {
@@ -80,7 +79,9 @@ func (d *deadlines) unlink(c *deadline) {
 
 func (c *deadline) end() {
 	if c.ended.CompareAndSwap(false, true) {
-		close(c.done)
+		if done := c.done.Swap(&closed); done != nil {
+			close(*done)
+		}
 		if f := c.after.Swap(nil); f != nil {
 			go (*f)()
 		}
@@ -142,7 +143,19 @@ func (d *deadlines) sweep() {
 func (c *deadline) Deadline() (time.Time, bool) { return c.soft, true }
 
 // Done is closed at the deadline, and once the request is answered.
-func (c *deadline) Done() <-chan struct{} { return c.done }
+func (c *deadline) Done() <-chan struct{} {
+	if done := c.done.Load(); done != nil {
+		return *done
+	}
+	fresh := make(chan struct{})
+	if c.done.CompareAndSwap(nil, &fresh) {
+		return fresh
+	}
+	return *c.done.Load()
+}
+
+// closed stands in for a channel that nobody asked for in time.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Err tells which of the two it was.
 func (c *deadline) Err() error {

@@ -34,7 +34,7 @@ func mustEncode(c byte) bool { return c <= ' ' || c == '"' || c == '%' || c > '~
 
 // DecodeHeader undoes [EncodeHeader]. It fails on a broken escape and on what is not UTF-8.
 func DecodeHeader(s string) (string, error) {
-	if strings.IndexByte(s, '%') < 0 {
+	if strings.IndexByte(s, '%') < 0 && utf8.ValidString(s) {
 		return s, nil
 	}
 	b := make([]byte, 0, len(s))
@@ -50,7 +50,7 @@ func DecodeHeader(s string) (string, error) {
 		i += 2
 	}
 	if !utf8.Valid(b) {
-		return "", fmt.Errorf("percent-encoded bytes are not UTF-8")
+		return "", fmt.Errorf("not UTF-8")
 	}
 	return string(b), nil
 }

@@ -33,10 +33,8 @@ const (
 
 // Headers of a stored revision. A revision is an event in CloudEvents' binary mode as it lies in its bucket.
 const (
-	HeaderWriteID = "Muster-Write-Id" // one write, however often it was sent
-
 	HeaderCESpecVersion     = "ce-specversion"
-	HeaderCEID              = "ce-id"
+	HeaderCEID              = "ce-id" // one write, however often it was sent
 	HeaderCESource          = "ce-source"
 	HeaderCEType            = "ce-type"
 	HeaderCESubject         = "ce-subject"
@@ -85,11 +83,11 @@ func FunctionSubjects(function string) string { return root + "." + function + "
 
 // SubjectIDs returns the tokens behind the op in a request subject; none when there are none.
 func SubjectIDs(subject, function, op string) []string {
-	rest, ok := strings.CutPrefix(subject, Subject(function, op)+".")
-	if !ok {
+	head := len(root) + len(function) + len(op) + 2
+	if len(subject) <= head || subject[head] != '.' {
 		return nil
 	}
-	return strings.Split(rest, ".")
+	return strings.Split(subject[head+1:], ".")
 }
 
 // CallSubject is the subject that `muster call` means by what its user wrote: with or without the leading "muster.".

@@ -8,8 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -47,7 +48,7 @@ func (c bench) Run(ctx context.Context, std streams) error {
 	if c.Echo {
 		return c.serveEcho(ctx, std)
 	}
-	b := &benchRun{bench: c, name: "bench-" + nuid.Next()[16:], std: std, rate: map[string]float64{}, p50: map[string]time.Duration{}}
+	b := &benchRun{bench: c, name: "bench-" + nuid.Next()[16:], std: std, samples: map[string]*sample{}}
 	for range benchClients {
 		nc, err := c.dial(nats.Name("muster bench"))
 		if err != nil {
@@ -113,36 +114,35 @@ func (c bench) startEcho(ctx context.Context) (stop func(), err error) {
 	return func() { in.Close(); cmd.Wait() }, nil //nolint:errcheck // it ends with its input
 }
 
+// benchRounds is how often the lines take turns: a machine's speed drifts, and what is compared must drift together.
+const benchRounds = 4
+
 // benchRun is one run: what was measured so far, and where.
 type benchRun struct {
 	bench
-	name  string // of everything it makes
-	std   streams
-	conns []*nats.Conn
-	table *tabwriter.Writer
-	rate  map[string]float64
-	p50   map[string]time.Duration
+	name    string // of everything it makes
+	std     streams
+	conns   []*nats.Conn
+	samples map[string]*sample
 }
 
 func (b *benchRun) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, b.cleanUp(context.WithoutCancel(ctx))) }()
-	fmt.Fprintf(b.std.out, "%s, %d cores, %s, server %s at %s, %d callers on %d connections, %v a line\n\n", runtime.GOARCH, runtime.NumCPU(),
-		runtime.Version(), b.conns[0].ConnectedServerVersion(), b.conns[0].ConnectedUrlRedacted(), b.Callers, benchClients, b.Time)
-	b.table = tabwriter.NewWriter(b.std.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(b.table, "line\tcallers\trequests/s\tp50\tp99\tfailed\tcompared\t")
+	fmt.Fprintf(b.std.out, "%s, %d cores, %s; NATS server %s; %d callers on %d connections, %v a line in %d rounds\n\n",
+		runtime.GOARCH, runtime.NumCPU(), runtime.Version(), b.conns[0].ConnectedServerVersion(), b.Callers, benchClients, b.Time, benchRounds)
 	lines, err := b.lines(ctx)
 	if err != nil {
 		return err
 	}
-	for _, l := range lines {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := b.measure(ctx, l); err != nil {
-			return err
+	lines = slices.DeleteFunc(lines, func(l benchLine) bool { return !strings.Contains(l.name, b.Only) })
+	for range benchRounds {
+		for _, l := range lines {
+			if err := b.measure(ctx, l, b.Time/benchRounds); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return b.report(lines)
 }
 
 // lines are what is measured, in order.
@@ -184,22 +184,27 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 			return nil
 		}
 	}
-	series := func(b *benchRun, rate float64) string {
-		limit := 1 / (1/b.rate["echo"] + 1/b.rate["KV update, own keys"])
-		return fmt.Sprintf("%.2f of echo and update in series", rate/limit)
+	rate := func(line string) float64 { return b.samples[line].rate() }
+	p50 := func(line string) float64 { return float64(b.samples[line].quantile(0.5)) }
+	series := func(line string) func() string {
+		return func() string {
+			limit := 1 / (1/rate("echo") + 1/rate("KV update, own keys"))
+			return fmt.Sprintf("%.2f of echo and update in series", rate(line)/limit)
+		}
 	}
-	toEcho := func(b *benchRun, rate float64) string { return fmt.Sprintf("%.2f of echo", rate/b.rate["echo"]) }
-	latency := func(b *benchRun, _ float64) string {
-		sum := b.p50["echo, one caller"] + b.p50["KV update, one caller"]
-		return fmt.Sprintf("p50 %.2f of echo plus update", float64(b.p50["declare.set, one caller"])/float64(sum))
+	toEcho := func(line string) func() string {
+		return func() string { return fmt.Sprintf("%.2f of echo", rate(line)/rate("echo")) }
+	}
+	latency := func() string {
+		return fmt.Sprintf("p50 %.2f of echo plus update", p50("declare.set, one caller")/(p50("echo, one caller")+p50("KV update, one caller")))
 	}
 	return []benchLine{
 		{name: "echo", callers: b.Callers, do: echo},
 		{name: "KV update, own keys", callers: b.Callers, do: raw},
-		{name: "declare.set, own hives", callers: b.Callers, do: set(hive, one), compare: series},
-		{name: "declare.set, one hive", callers: b.Callers, do: set(hot, agent), compare: toEcho},
-		{name: "declare.view, one hive", callers: b.Callers, do: view(hot), compare: toEcho, prepare: once(set(hot, agent))},
-		{name: "declare.view, own hives", callers: b.Callers, do: view(hive), compare: toEcho, prepare: once(set(hive, one))},
+		{name: "declare.set, own hives", callers: b.Callers, do: set(hive, one), compare: series("declare.set, own hives")},
+		{name: "declare.set, one hive", callers: b.Callers, do: set(hot, agent), compare: toEcho("declare.set, one hive")},
+		{name: "declare.view, one hive", callers: b.Callers, do: view(func(int) string { return hive(0) }), compare: toEcho("declare.view, one hive"), prepare: once(set(hive, one))},
+		{name: "declare.view, own hives", callers: b.Callers, do: view(hive), compare: toEcho("declare.view, own hives"), prepare: once(set(hive, one))},
 		{name: "echo, one caller", callers: 1, do: echo},
 		{name: "KV update, one caller", callers: 1, do: raw},
 		{name: "declare.set, one caller", callers: 1, do: set(hive, one), compare: latency},

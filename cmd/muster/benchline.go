@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,18 +20,27 @@ type benchLine struct {
 	callers int
 	prepare func() error
 	do      func(caller, n int) (*nats.Msg, error)
-	compare func(b *benchRun, rate float64) string
+	compare func() string // its figures beside others'
 }
 
 // warmUp is how long a line runs before it is measured.
 const warmUp = 300 * time.Millisecond
 
-// measure runs a line and prints it.
-func (b *benchRun) measure(ctx context.Context, l benchLine) error {
-	if !strings.Contains(l.name, b.Only) {
-		return nil
+// sample is what was measured of a line so far.
+type sample struct {
+	took     []time.Duration // of each request
+	measured time.Duration
+	failed   int
+}
+
+// measure runs a line for a while and adds to its sample.
+func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duration) error {
+	s := b.samples[l.name]
+	if s == nil {
+		s = &sample{}
+		b.samples[l.name] = s
 	}
-	if l.prepare != nil {
+	if l.prepare != nil && s.measured == 0 {
 		if err := l.prepare(); err != nil {
 			return err
 		}
@@ -40,7 +49,7 @@ func (b *benchRun) measure(ctx context.Context, l benchLine) error {
 	var failure atomic.Pointer[error]
 	var wg sync.WaitGroup
 	begin := time.Now().Add(warmUp)
-	end := begin.Add(b.Time)
+	end := begin.Add(during)
 	took := make([][]time.Duration, l.callers)
 	for i := range l.callers {
 		wg.Go(func() {
@@ -49,34 +58,56 @@ func (b *benchRun) measure(ctx context.Context, l benchLine) error {
 				if sent.After(end) {
 					return
 				}
-				if _, err := l.do(i, n); err != nil {
+				_, err := l.do(i, n)
+				if err != nil {
 					failed.Add(1)
 					failure.CompareAndSwap(nil, &err)
-				}
-				if sent.After(begin) {
+				} else if sent.After(begin) {
 					took[i] = append(took[i], time.Since(sent))
 				}
 			}
 		})
 	}
 	wg.Wait()
-	all := slices.Concat(took...)
-	if len(all) == 0 {
-		return fmt.Errorf("%s: nothing was answered", l.name)
-	}
-	slices.Sort(all)
-	rate := float64(len(all)) / b.Time.Seconds()
-	b.rate[l.name], b.p50[l.name] = rate, all[len(all)/2]
-	compared := ""
-	if l.compare != nil && b.Only == "" {
-		compared = l.compare(b, rate)
-	}
-	fmt.Fprintf(b.table, "%s\t%d\t%.0f\t%v\t%v\t%d\t%s\t\n", l.name, l.callers, rate,
-		all[len(all)/2].Round(time.Microsecond), all[len(all)*99/100].Round(time.Microsecond), failed.Load(), compared)
-	if err := failure.Load(); err != nil {
+	if err := failure.Load(); err != nil && s.failed == 0 {
 		fmt.Fprintf(b.std.err, "%s: first failure: %v\n", l.name, *err)
 	}
-	return b.table.Flush()
+	s.took = append(s.took, slices.Concat(took...)...)
+	s.measured += during
+	s.failed += int(failed.Load())
+	return ctx.Err()
+}
+
+// report prints the table.
+func (b *benchRun) report(lines []benchLine) error {
+	table := tabwriter.NewWriter(b.std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "line\tcallers\trequests/s\tp50\tp99\tfailed\tcompared")
+	for _, l := range lines {
+		s := b.samples[l.name]
+		slices.Sort(s.took)
+		if len(s.took) == 0 {
+			fmt.Fprintf(table, "%s\t%d\t0\t\t\t%d\t\n", l.name, l.callers, s.failed)
+			continue
+		}
+		compared := ""
+		if l.compare != nil && b.Only == "" {
+			compared = l.compare()
+		}
+		fmt.Fprintf(table, "%s\t%d\t%.0f\t%v\t%v\t%d\t%s\n", l.name, l.callers, s.rate(),
+			s.quantile(0.5).Round(time.Microsecond), s.quantile(0.99).Round(time.Microsecond), s.failed, compared)
+	}
+	return table.Flush()
+}
+
+// rate is in requests a second, answered ones only.
+func (s *sample) rate() float64 { return float64(len(s.took)) / s.measured.Seconds() }
+
+// quantile needs took sorted.
+func (s *sample) quantile(q float64) time.Duration {
+	if len(s.took) == 0 {
+		return 0
+	}
+	return s.took[int(q*float64(len(s.took)-1))]
 }
 
 // request sends a request and takes an error reply for a failure.

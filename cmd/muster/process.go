@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -19,6 +20,10 @@ import (
 
 // stopWithin is how long a process may take to finish what it has after SIGTERM.
 const stopWithin = 25 * time.Second
+
+// gcPercent lets the heap of a process that holds next to nothing grow to four times that between collections: a tenth
+// of its time for a few megabytes.
+const gcPercent = 300
 
 // httpDefault is where health and metrics are served when nothing is said.
 const httpDefault = "127.0.0.1:9464"
@@ -57,6 +62,7 @@ func functions(bus *runtime.Bus, names []string) []runtime.Function {
 
 // start connects and serves. An empty httpAddr means the default, or another port when that is taken.
 func start(ctx context.Context, dial func(...nats.Option) (*nats.Conn, error), replicas int, names []string, httpAddr string, log *slog.Logger) (*process, error) {
+	debug.SetGCPercent(gcPercent)
 	bus, err := runtime.Connect(runtime.Options{Name: "muster serve", Dial: dial, Replicas: replicas, Log: log})
 	if err != nil {
 		return nil, err

@@ -132,10 +132,10 @@ func applied(body wire.Apply) ([]change, error) {
 	}
 	changes := make([]change, 0, len(body.Agents))
 	for name, agent := range body.Agents {
-		field := "agents." + name
 		if !wire.ValidName(name) {
-			return nil, wire.Invalid(field, "a member of agents is not a name: it must match %s", wire.NamePattern)
+			return nil, wire.Invalid("agents."+short(name), "a member of agents is not a name: it must match %s", wire.NamePattern)
 		}
+		field := "agents." + name
 		if agent == nil {
 			return nil, wire.Invalid(field, "%s must be an object", field)
 		}
@@ -148,21 +148,43 @@ func applied(body wire.Apply) ([]change, error) {
 	return changes, nil
 }
 
-func (f *function) update(ctx context.Context, hive string, from store.Origin, changes []change, ifRevision *uint64, form string, answer func(any, error)) {
-	f.wanted.UpdateThen(ctx, hive, from, f.changer(changes, hive, ifRevision), func(r store.Result[*document], err error) {
-		if err != nil {
-			answer(nil, err)
-			return
-		}
-		answer(reply(hive, r, form), nil)
-	})
+// short is what an error tells of a name that is none, however long it is.
+func short(name string) string {
+	const limit = 64
+	if len(name) <= limit {
+		return name
+	}
+	return strings.ToValidUTF8(name[:limit], "") + "…"
 }
+
+func (f *function) update(ctx context.Context, hive string, from store.Origin, changes []change, ifRevision *uint64, form string, answer func(any, error)) {
+	change := f.changer(changes, hive, ifRevision)
+	var then func(store.Result[*document], error)
+	then = func(r store.Result[*document], err error) {
+		switch {
+		case errors.Is(err, errOvertaken):
+			f.wanted.UpdateThen(ctx, hive, from, change, then)
+		case err != nil:
+			answer(nil, err)
+		default:
+			answer(reply(hive, r, form), nil)
+		}
+	}
+	f.wanted.UpdateThen(ctx, hive, from, change, then)
+}
+
+// errOvertaken says that a request with if_revision found its revision, but in a group whose earlier requests change it.
+// It is judged again on what becomes of them.
+var errOvertaken = errors.New("an earlier request of the same write changes the record")
 
 // changer makes the change of one request.
 func (f *function) changer(changes []change, hive string, ifRevision *uint64) store.Change[*document] {
 	return func(d *document, revision uint64) (bool, error) {
 		if ifRevision != nil && *ifRevision != revision {
 			return false, wire.Errorf(wire.RevisionMismatch, "hive %s is at revision %d", hive, revision).With("revision", revision)
+		}
+		if ifRevision != nil && d.json == nil {
+			return false, errOvertaken
 		}
 		changed, err := redeclare(d, changes, f.wanted.MaxValue())
 		if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CorruptRecord {

@@ -27,6 +27,7 @@ func (f *function) list(ctx context.Context, r *runtime.Request[wire.Page]) (any
 	if err != nil {
 		return nil, err
 	}
+	keys = slices.DeleteFunc(keys, func(key string) bool { return !wire.ValidName(key) }) // stored by hand: no hives
 	keys, next := page(keys, r.Body.After, min(limit, f.wanted.MaxValue()/lineSize))
 	lines := make([]wire.HiveLine, len(keys))
 	g, ctx := errgroup.WithContext(ctx)

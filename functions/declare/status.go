@@ -1,6 +1,7 @@
 package declare
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -47,7 +48,7 @@ func compare(s *wire.HiveStatus, wanted *document, report *wire.Report, arrived,
 		line := wire.AgentStatus{Wanted: a.state, Reported: wire.StateUnknown}
 		if report != nil {
 			if r, ok := report.Agents[a.name]; ok {
-				line.Reported, line.Error = r.State, r.Error
+				line.Reported, line.Error = cmp.Or(r.State, wire.StateUnknown), r.Error
 			}
 		}
 		line.InSync = !s.Stale && line.Reported == line.Wanted && line.Error == ""

@@ -12,7 +12,7 @@ const maxGroup = 400
 type cell[D any] struct {
 	mu      sync.Mutex
 	waiting []*waiter[D]
-	losses  int // races lost in a row; only run uses it
+	losses  int // races lost in a row; only the committer uses it
 }
 
 // enqueue adds a waiter to its key's cell, and starts the cell if there was none.
@@ -28,28 +28,35 @@ func (s *Store[D]) enqueue(key string, w *waiter[D]) {
 	c.waiting = append(c.waiting, w)
 	c.mu.Unlock()
 	if !running {
-		s.crew.do(func() { s.run(key, c) })
+		s.run(key, c)
 	}
 }
 
-// run commits groups until nothing waits.
+// run commits groups until nothing waits. It returns when a write is on its way; its answer goes on.
 func (s *Store[D]) run(key string, c *cell[D]) {
-	for {
-		group := s.next(key, c)
-		if group == nil {
-			return
-		}
-		lost := s.commit(key, group)
-		if len(lost) == 0 {
-			c.losses = 0
-			continue
-		}
-		c.mu.Lock() // they go on together with what came meanwhile, and before it
-		c.waiting = append(lost, c.waiting...)
-		c.mu.Unlock()
-		c.losses++
-		time.Sleep(time.Duration(s.cfg.Rand() * float64(pause(c.losses))))
+	group := s.next(key, c)
+	if group == nil || s.quick(key, group, func(lost []*waiter[D]) { s.goOn(key, c, lost) }) {
+		return
 	}
+	s.crew.do(func() { s.goOn(key, c, s.commit(key, group)) })
+}
+
+// goOn goes on after a group: at once, or after a pause with those that lost a race.
+func (s *Store[D]) goOn(key string, c *cell[D], lost []*waiter[D]) {
+	if len(lost) == 0 {
+		c.losses = 0
+		s.run(key, c)
+		return
+	}
+	c.mu.Lock() // they go on together with what came meanwhile, and before it
+	c.waiting = append(lost, c.waiting...)
+	c.mu.Unlock()
+	c.losses++
+	wait := time.Duration(s.cfg.Rand() * float64(pause(c.losses)))
+	s.crew.do(func() {
+		time.Sleep(wait)
+		s.run(key, c)
+	})
 }
 
 // pause is the longest wait after so many races lost in a row. The first is for free: reading again takes as long as the

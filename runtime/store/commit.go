@@ -30,9 +30,10 @@ func (s *Store[D]) commit(key string, group []*waiter[D]) []*waiter[D] {
 	return s.write(key, base, doc, group)
 }
 
-// launched marks a group as being on its way and leaves out those whose callers have given up.
+// launched marks a group as being on its way and leaves out those whose callers have given up. The group itself stays
+// as it is.
 func launched[D any](group []*waiter[D]) []*waiter[D] {
-	live := group[:0]
+	live := make([]*waiter[D], 0, len(group))
 	for _, w := range group {
 		if w.stage.Load() == sent || w.launch() {
 			live = append(live, w)
@@ -152,10 +153,21 @@ func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D]) 
 		return s.oversize(key, group, len(value), limit)
 	}
 	writeID := s.cfg.NewID()
-	entries := s.memos(group, writeID, value)
-	entries = append(entries, Entry{Key: key, Value: value, Header: s.header(key, writeID, base.follows, group), Follows: base.follows})
+	entries := append(s.memos(group, value), s.record(key, writeID, value, base, group))
+	revision, err := s.batches.write(entries)
+	return s.landed(key, writeID, entries, base, doc, group, revision, err)
+}
 
-	revision, err := s.send(key, writeID, entries)
+// record is the entry of a changed document.
+func (s *Store[D]) record(key, writeID string, value []byte, base *guess[D], group []*waiter[D]) Entry {
+	return Entry{Key: key, Value: value, Header: s.header(key, writeID, base.follows, group), Follows: base.follows}
+}
+
+// landed ends a group whose write has come back, as soon as it is known what became of it.
+func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], doc D, group []*waiter[D], revision uint64, err error) []*waiter[D] {
+	if err != nil {
+		revision, err = s.pursue(key, writeID, entries, err)
+	}
 	if _, lost := errors.AsType[*Conflict](err); lost {
 		return s.lose(key, group)
 	}
@@ -164,7 +176,7 @@ func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D]) 
 		return s.refuse(group, err)
 	}
 	s.guesses.put(key, &guess[D]{
-		follows: revision, revision: revision, doc: doc, size: len(value),
+		follows: revision, revision: revision, doc: doc, size: len(entries[len(entries)-1].Value),
 		time: s.cfg.Now(), writeID: writeID, epoch: base.epoch,
 	})
 	for _, w := range group {
@@ -179,6 +191,42 @@ func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D]) 
 	finishSame(group)
 	return nil
 }
+
+// quick commits a group without waiting if it can: the base is at hand, something changes, and nobody has a request id.
+// It calls done, then or later, with what commit would return; if it cannot, it returns false and has done nothing.
+func (s *Store[D]) quick(key string, group []*waiter[D], done func(lost []*waiter[D])) bool {
+	base := s.guesses.get(key, s.log.Epoch())
+	if base == nil || base.size > quickSize {
+		return false
+	}
+	for _, w := range group {
+		if w.from.MemoKey != "" {
+			return false
+		}
+	}
+	group = launched(group)
+	doc, changed := s.apply(base, group)
+	if !changed {
+		return false
+	}
+	value := s.codec.Encode(doc)
+	if len(value) > s.log.MaxValue() {
+		return false
+	}
+	writeID := s.cfg.NewID()
+	record := s.record(key, writeID, value, base, group)
+	s.log.Send(record, func(revision uint64, err error) {
+		if err == nil {
+			done(s.landed(key, writeID, []Entry{record}, base, doc, group, revision, nil))
+			return
+		}
+		s.crew.do(func() { done(s.landed(key, writeID, []Entry{record}, base, doc, group, 0, err)) })
+	})
+	return true
+}
+
+// quickSize is the largest document that is changed and encoded on a goroutine that serves others too, in bytes.
+const quickSize = 16 << 10
 
 // oversize ends a group whose document would not fit: one by one, so that only those that make it too large fail.
 func (s *Store[D]) oversize(key string, group []*waiter[D], size, limit int) (lost []*waiter[D]) {
@@ -219,10 +267,9 @@ func (s *Store[D]) lose(key string, group []*waiter[D]) (again []*waiter[D]) {
 	return again
 }
 
-// header makes the headers of a revision: its write id, and a CloudEvent in binary mode.
+// header makes the headers of a revision: a CloudEvent in binary mode, whose id is the write's.
 func (s *Store[D]) header(key, writeID string, previous uint64, group []*waiter[D]) map[string][]string {
 	h := map[string][]string{
-		wire.HeaderWriteID:           {writeID},
 		wire.HeaderCESpecVersion:     {"1.0"},
 		wire.HeaderCEID:              {writeID},
 		wire.HeaderCESource:          {wire.EventSource(s.log.Bucket())},

@@ -20,6 +20,10 @@ type Log interface {
 	MaxValue() int
 	// Last reads the last revision of key from the leader; Revision 0 when there is none.
 	Last(ctx context.Context, key string) (Revision, error)
+	// Confirm tells, for all keys at once, what has not changed: it calls then with a function that tells whether rev, read
+	// in the present Epoch, is still the last revision of key as of a moment behind the call; or with nil when it cannot
+	// tell now. then must not wait.
+	Confirm(then func(unchanged func(key string, rev uint64) bool))
 	// After reads the first revision of key behind rev that is still stored; Revision 0 when there is none.
 	After(ctx context.Context, key string, rev uint64) (Revision, error)
 	// At reads one revision by its number; [ErrGone] when it is no longer stored.
@@ -27,6 +31,9 @@ type Log interface {
 	// Write stores all entries or none, with successive revisions, and returns the last one. An entry whose key is not
 	// at its Follows fails the whole with [*Conflict].
 	Write(ctx context.Context, entries []Entry) (uint64, error)
+	// Send is Write of one entry that does not wait: then is called once with the outcome, on a goroutine that it must
+	// not hold up.
+	Send(entry Entry, then func(uint64, error))
 	// Keys lists the keys that are one name, in order, markers included.
 	Keys(ctx context.Context) ([]string, error)
 }

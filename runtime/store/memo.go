@@ -29,7 +29,7 @@ func errReused() *wire.Error {
 }
 
 // memos makes the entries that remember the outcomes of a group's requests with ids, to be followed by the record.
-func (s *Store[D]) memos(group []*waiter[D], writeID string, record []byte) []Entry {
+func (s *Store[D]) memos(group []*waiter[D], record []byte) []Entry {
 	n := 0
 	for _, w := range group {
 		if w.memorable() {
@@ -48,7 +48,7 @@ func (s *Store[D]) memos(group []*waiter[D], writeID string, record []byte) []En
 		if n*len(record) <= memoInline {
 			m.Record = record
 		}
-		entries = append(entries, s.memoEntry(w.from.MemoKey, writeID, m))
+		entries = append(entries, s.memoEntry(w.from.MemoKey, m))
 	}
 	return entries
 }
@@ -57,12 +57,12 @@ func (w *waiter[D]) memorable() bool {
 	return w.from.MemoKey != "" && w.sameAs == nil && w.refusal == nil
 }
 
-func (s *Store[D]) memoEntry(key, writeID string, m memo) Entry {
+func (s *Store[D]) memoEntry(key string, m memo) Entry {
 	value, err := json.Marshal(m)
 	if err != nil {
 		panic(fmt.Sprintf("encode memo: %v", err)) // the record is JSON, the rest cannot fail
 	}
-	return Entry{Key: key, Value: value, Header: map[string][]string{wire.HeaderWriteID: {writeID}}, TTL: s.cfg.MemoTTL}
+	return Entry{Key: key, Value: value, TTL: s.cfg.MemoTTL}
 }
 
 // remember stores the outcome of a request that changes nothing. It returns that outcome, or the one that was
@@ -72,7 +72,7 @@ func (s *Store[D]) remember(w *waiter[D], same Result[D], record []byte) (Result
 	if same.Revision != 0 && len(record) <= memoInline {
 		m.Record = record
 	}
-	entry := s.memoEntry(w.from.MemoKey, s.cfg.NewID(), m)
+	entry := s.memoEntry(w.from.MemoKey, m)
 	err := insist(context.Background(), func(context.Context) error {
 		_, err := s.batches.write([]Entry{entry})
 		return err

@@ -63,6 +63,16 @@ func (m *Memory) live(key string) []stored {
 	return revs
 }
 
+// Confirm implements [Log].
+func (m *Memory) Confirm(then func(func(string, uint64) bool)) {
+	go then(func(key string, rev uint64) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		revs := m.live(key)
+		return m.fail("last", key) == nil && len(revs) > 0 && revs[len(revs)-1].Revision.Revision == rev
+	})
+}
+
 // Last implements [Log].
 func (m *Memory) Last(_ context.Context, key string) (Revision, error) {
 	m.mu.Lock()
@@ -132,6 +142,11 @@ func (m *Memory) Write(_ context.Context, entries []Entry) (uint64, error) {
 		m.append(r)
 	}
 	return m.revision, m.fail("acked", entries[len(entries)-1].Key)
+}
+
+// Send implements [Log].
+func (m *Memory) Send(e Entry, then func(uint64, error)) {
+	go func() { then(m.Write(context.Background(), []Entry{e})) }()
 }
 
 func (m *Memory) append(r stored) {

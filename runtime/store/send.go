@@ -9,15 +9,14 @@ import (
 	"muster/wire"
 )
 
-// send writes entries, the last of which is the record, and finds out what became of them. It returns the record's
-// revision; [*Conflict] when another write came first and nothing of ours is or will be stored; or an error that says
-// whether the outcome is known. The same entries are sent again under the same write id for as long as they may still
-// be the next revision: whichever copy arrives first is the one that counts.
-func (s *Store[D]) send(key, writeID string, entries []Entry) (uint64, error) {
+// pursue finds out what became of entries, the last of which is the record, whose write failed with err. It returns the
+// record's revision; [*Conflict] when another write came first and nothing of ours is or will be stored; or an error that
+// says whether the outcome is known. The same entries are sent again under the same write id for as long as they may
+// still be the next revision: whichever copy arrives first is the one that counts.
+func (s *Store[D]) pursue(key, writeID string, entries []Entry, err error) (revision uint64, _ error) {
 	follows := entries[len(entries)-1].Follows
 	unsure := false
-	for end := time.Now().Add(patience); ; {
-		revision, err := s.batches.write(entries)
+	for end := time.Now().Add(patience); ; revision, err = s.batches.write(entries) {
 		_, lost := errors.AsType[*Conflict](err)
 		switch {
 		case err == nil:
@@ -85,7 +84,7 @@ func (s *Store[D]) find(key string, follows uint64, writeID string) (uint64, tra
 		return 0, unclear, err
 	case rev.Revision == 0:
 		return 0, nobodys, nil
-	case rev.header(wire.HeaderWriteID) == writeID:
+	case rev.header(wire.HeaderCEID) == writeID:
 		return rev.Revision, ours, nil
 	case rev.Purge, rev.header(wire.HeaderCEPrevious) != "" && rev.header(wire.HeaderCEPrevious) != strconv.FormatUint(follows, 10):
 		return rev.Revision, unclear, nil // what stood between is gone

@@ -68,9 +68,11 @@ type Store[D any] struct {
 	batches *batcher
 	crew    *crew
 
-	mu      sync.Mutex
-	cells   map[string]*cell[D]
-	readers map[string]*reader[D]
+	mu         sync.Mutex
+	cells      map[string]*cell[D]
+	readers    map[string]*reader[D]
+	unsure     []*viewer[D] // wait for their guesses to be confirmed
+	confirming bool
 }
 
 // New makes a store on a bucket's log.
@@ -130,7 +132,7 @@ func (s *Store[D]) document(rev Revision, epoch uint64) (*guess[D], error) {
 	if rev.Absent() {
 		return &guess[D]{follows: rev.Revision, doc: s.codec.New(), epoch: epoch}, nil
 	}
-	writeID := rev.header(wire.HeaderWriteID)
+	writeID := rev.header(wire.HeaderCEID)
 	if g := s.guesses.get(rev.Key, epoch); g != nil && g.revision == rev.Revision && g.writeID == writeID && writeID != "" {
 		return g, nil
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"muster/wire"
 )
@@ -14,6 +15,7 @@ type reader[D any] struct {
 
 // viewer is one who waits for a read.
 type viewer[D any] struct {
+	key      string
 	then     func(Result[D], error)
 	stop     func() bool
 	answered atomic.Bool
@@ -27,20 +29,75 @@ func (s *Store[D]) View(ctx context.Context, key string) (Result[D], error) {
 
 // ViewThen is View for those who have many under way, as [Store.UpdateThen] is Update.
 func (s *Store[D]) ViewThen(ctx context.Context, key string, then func(Result[D], error)) {
-	v := &viewer[D]{then: then}
+	v := &viewer[D]{key: key, then: then}
 	v.stop = atDeadline(ctx, func() {
 		v.answer(Result[D]{}, wire.Errorf(wire.DeadlineExceeded, "the store did not answer in time").With("outcome", wire.NotApplied))
 	})
+	if s.guesses.get(key, s.log.Epoch()) == nil {
+		s.ask(v)
+		return
+	}
 	s.mu.Lock()
-	r, running := s.readers[key]
+	s.unsure = append(s.unsure, v)
+	start := !s.confirming
+	s.confirming = true
+	s.mu.Unlock()
+	if start {
+		s.confirm()
+	}
+}
+
+// confirm answers all whose document is known from before, of whatever key, once the leader has confirmed it.
+func (s *Store[D]) confirm() {
+	s.mu.Lock()
+	now := s.unsure
+	s.unsure = nil
+	s.confirming = now != nil
+	s.mu.Unlock()
+	if now == nil {
+		return
+	}
+	epoch, asked := s.log.Epoch(), time.Now()
+	s.log.Confirm(func(unchanged func(string, uint64) bool) {
+		for _, v := range now {
+			g := s.guesses.get(v.key, epoch)
+			if g == nil || unchanged == nil || s.log.Epoch() != epoch || !unchanged(v.key, g.follows) {
+				s.ask(v)
+				continue
+			}
+			v.stop()
+			v.answer(Result[D]{Revision: g.revision, Doc: g.doc, Time: g.time}, nil)
+		}
+		var pause time.Duration
+		if len(now) >= crowd {
+			pause = min(time.Since(asked), crowdPause)
+		}
+		s.crew.do(func() {
+			time.Sleep(pause)
+			s.confirm()
+		})
+	})
+}
+
+// Where a crowd reads, the leader is left in peace for as long as it took to answer: its answer costs far more than
+// theirs, and the next one serves all who came meanwhile.
+const (
+	crowd      = 4
+	crowdPause = time.Millisecond
+)
+
+// ask has a viewer served by the leader.
+func (s *Store[D]) ask(v *viewer[D]) {
+	s.mu.Lock()
+	r, running := s.readers[v.key]
 	if !running {
 		r = &reader[D]{}
-		s.readers[key] = r
+		s.readers[v.key] = r
 	}
 	r.waiting = append(r.waiting, v)
 	s.mu.Unlock()
 	if !running {
-		s.crew.do(func() { s.serve(key, r) })
+		s.crew.do(func() { s.serve(v.key, r) })
 	}
 }
 
