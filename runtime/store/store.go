@@ -72,7 +72,7 @@ type Store[D any] struct {
 	cells      map[string]*cell[D]
 	readers    map[string]*reader[D]
 	unsure     []*viewer[D] // wait for their guesses to be confirmed
-	confirming bool
+	confirming int          // rounds of confirming under way
 }
 
 // New makes a store on a bucket's log.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	"muster/wire"
 )
@@ -39,8 +38,10 @@ func (s *Store[D]) ViewThen(ctx context.Context, key string, then func(Result[D]
 	}
 	s.mu.Lock()
 	s.unsure = append(s.unsure, v)
-	start := !s.confirming
-	s.confirming = true
+	start := s.confirming < confirmRounds
+	if start {
+		s.confirming++
+	}
 	s.mu.Unlock()
 	if start {
 		s.confirm()
@@ -52,12 +53,14 @@ func (s *Store[D]) confirm() {
 	s.mu.Lock()
 	now := s.unsure
 	s.unsure = nil
-	s.confirming = now != nil
+	if now == nil {
+		s.confirming--
+	}
 	s.mu.Unlock()
 	if now == nil {
 		return
 	}
-	epoch, asked := s.log.Epoch(), time.Now()
+	epoch := s.log.Epoch()
 	s.log.Confirm(func(unchanged func(string, uint64) bool) {
 		for _, v := range now {
 			g := s.guesses.get(v.key, epoch)
@@ -68,23 +71,13 @@ func (s *Store[D]) confirm() {
 			v.stop()
 			v.answer(Result[D]{Revision: g.revision, Doc: g.doc, Time: g.time}, nil)
 		}
-		var pause time.Duration
-		if len(now) >= crowd {
-			pause = min(time.Since(asked), crowdPause)
-		}
-		s.crew.do(func() {
-			time.Sleep(pause)
-			s.confirm()
-		})
+		s.crew.do(s.confirm)
 	})
 }
 
-// Where a crowd reads, the leader is left in peace for as long as it took to answer: its answer costs far more than
-// theirs, and the next one serves all who came meanwhile.
-const (
-	crowd      = 4
-	crowdPause = time.Millisecond
-)
+// confirmRounds is how many rounds of confirming are under way at most. The second one serves those who came just behind
+// the first; more would cost the leader more than they save.
+const confirmRounds = 2
 
 // ask has a viewer served by the leader.
 func (s *Store[D]) ask(v *viewer[D]) {
