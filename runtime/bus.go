@@ -45,12 +45,17 @@ type Bus struct {
 	closing context.Context
 	close   context.CancelFunc
 	work    sync.WaitGroup
+
+	feeding   context.Context // for feeds, which end first
+	stopFeeds context.CancelFunc
+	feeds     sync.WaitGroup
 }
 
 // Connect makes a Bus. It does not wait for the server and fails only on options that can never work.
 func Connect(o Options) (*Bus, error) {
 	b := &Bus{log: o.Log, replicas: o.Replicas, buckets: map[string]*Bucket{}, denied: map[string]time.Time{}}
 	b.closing, b.close = context.WithCancel(context.Background())
+	b.feeding, b.stopFeeds = context.WithCancel(b.closing)
 	nc, err := o.Dial(
 		nats.Name(o.Name),
 		nats.RetryOnFailedConnect(true),
@@ -155,6 +160,7 @@ func (b *Bus) Bucket(spec BucketSpec) *Bucket {
 // Close ends the connection after what was published has left, within the time ctx gives.
 func (b *Bus) Close(ctx context.Context) error {
 	b.close()
+	b.endFeeds()
 	defer b.work.Wait()
 	if !b.nc.IsConnected() {
 		b.nc.Close()

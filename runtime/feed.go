@@ -104,19 +104,32 @@ func (f *feed) wait(until uint64, then func(bool)) {
 
 // wantFeed starts a feed unless one is there or being started.
 func (k *Bucket) wantFeed() {
-	if !k.spec.Record || !k.feeding.CompareAndSwap(false, true) {
+	if !k.spec.Record || k.feeding.Load() {
 		return
 	}
-	k.bus.work.Go(func() {
+	k.bus.mu.Lock()
+	defer k.bus.mu.Unlock()
+	if k.bus.feeding.Err() != nil || !k.feeding.CompareAndSwap(false, true) {
+		return
+	}
+	k.bus.feeds.Go(func() {
 		defer k.feeding.Store(false)
-		if err := k.runFeed(k.bus.closing); err != nil && k.bus.closing.Err() == nil {
+		if err := k.runFeed(k.bus.feeding); err != nil && k.bus.feeding.Err() == nil {
 			k.bus.log.Debug("feed ended", "bucket", k.spec.Name, "cause", err)
 			select { // not at once again: until then every reader asks the leader for itself
 			case <-time.After(time.Second):
-			case <-k.bus.closing.Done():
+			case <-k.bus.feeding.Done():
 			}
 		}
 	})
+}
+
+// endFeeds ends all feeds for good; readers ask the leader.
+func (b *Bus) endFeeds() {
+	b.mu.Lock()
+	b.stopFeeds()
+	b.mu.Unlock()
+	b.feeds.Wait()
 }
 
 // runFeed runs a feed until it ends.

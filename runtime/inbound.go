@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"regexp"
 	"strings"
 	"time"
 
@@ -12,6 +13,9 @@ const (
 	timeoutDefault = 4 * time.Second
 	timeoutMax     = 60 * time.Second
 )
+
+// traceparent is the form that W3C Trace Context gives it; anything else is ignored, as it says.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 // inbound is one request as it came, whatever brought it.
 type inbound struct {
@@ -31,7 +35,9 @@ type inbound struct {
 // parse reads subject and headers. What it could read is set even when it fails.
 func (in *inbound) parse(function string, op *Op) error {
 	in.timeout, in.api = timeoutDefault, 2
-	in.trace = in.first(wire.HeaderTraceparent)
+	if t := in.first(wire.HeaderTraceparent); traceparent.MatchString(t) {
+		in.trace = t
+	}
 	if v := in.first(wire.HeaderTimeout); v != "" {
 		d, err := time.ParseDuration(v)
 		if err != nil || d <= 0 {
@@ -54,7 +60,7 @@ func (in *inbound) parse(function string, op *Op) error {
 	}
 	in.ids = wire.SubjectIDs(in.subject, function, op.Name)
 	if len(in.ids) != len(op.IDs) {
-		return wire.Invalid("", "the subject must be %s, each name matching %s",
+		return wire.Invalid("subject", "the subject must be %s, each name matching %s",
 			wire.Subject(function, op.Name, brackets(op.IDs)...), wire.NamePattern)
 	}
 	for i, id := range in.ids {

@@ -253,9 +253,11 @@ func (x *exchange) fail(err error) {
 		return
 	}
 	x.m.failed(e.Code)
-	if cause := e.Unwrap(); cause != nil || e.Code.Status() == 500 {
-		x.s.log.Error("request failed", "subject", x.in.subject, "code", e.Code, "request_id", id, "cause", cause)
+	level := slog.LevelDebug // a refusal is the caller's matter, and what is away was logged when it went
+	if e.Code.Status() == 500 {
+		level = slog.LevelError
 	}
+	x.s.log.Log(context.Background(), level, "request failed", "subject", x.in.subject, "code", e.Code, "request_id", id, "cause", e.Unwrap())
 }
 
 // oneLine makes a message fit for a header.
@@ -283,20 +285,24 @@ func (x *exchange) send(msg *nats.Msg) bool {
 	return true
 }
 
-// Stop stops taking requests and returns once every request taken is answered and on its way, or when ctx ends.
+// Stop stops the services of this bus and returns once every request taken is answered and on its way, or when ctx ends.
 // micro's own Stop returns before its subscriptions are drained, so this waits until the connection holds none of them.
-func (s *Service) Stop(ctx context.Context) error {
-	left := max(s.bus.nc.NumSubscriptions()-s.subs, 0)
-	if err := s.micro.Stop(); err != nil {
-		return fmt.Errorf("stop service %s: %w", s.fn.Name, err)
+func (b *Bus) Stop(ctx context.Context, services ...*Service) error {
+	b.endFeeds()
+	left := b.nc.NumSubscriptions()
+	for _, s := range services {
+		left -= s.subs
+		if err := s.micro.Stop(); err != nil {
+			return fmt.Errorf("stop service %s: %w", s.fn.Name, err)
+		}
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for s.bus.nc.IsConnected() && s.bus.nc.NumSubscriptions() > left {
+	for b.nc.IsConnected() && b.nc.NumSubscriptions() > max(left, 0) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("drain subscriptions of %s: %w", s.fn.Name, ctx.Err())
+			return fmt.Errorf("drain subscriptions: %w", ctx.Err())
 		}
 	}
 	// A subscription counts as drained when its last message is taken off, a moment before the handler has counted it.
@@ -305,14 +311,19 @@ func (s *Service) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	done := make(chan struct{})
-	go func() { s.handlers.Wait(); close(done) }()
+	go func() {
+		defer close(done)
+		for _, s := range services {
+			s.handlers.Wait()
+			close(s.jobs)
+			s.deadlines.stop()
+			s.log.Info("stopped")
+		}
+	}()
 	select {
 	case <-done:
-		close(s.jobs)
-		s.deadlines.stop()
-		s.log.Info("stopped")
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the requests of %s: %w", s.fn.Name, ctx.Err())
+		return fmt.Errorf("wait for requests under way: %w", ctx.Err())
 	}
 }

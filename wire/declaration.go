@@ -19,6 +19,7 @@ func (s State) Valid() bool {
 	switch s {
 	case Up, Offline, Paused, Destroyed:
 		return true
+	case StateUnknown:
 	}
 	return false
 }

@@ -120,15 +120,7 @@ func (p *process) waitReady(ctx context.Context) error {
 func (p *process) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopWithin-time.Second)
 	defer cancel()
-	var errs []error
-	done := make(chan error, len(p.services))
-	for _, s := range p.services {
-		go func() { done <- s.Stop(ctx) }()
-	}
-	for range p.services {
-		errs = append(errs, <-done)
-	}
-	errs = append(errs, p.bus.Close(ctx))
+	errs := []error{p.bus.Stop(ctx, p.services...), p.bus.Close(ctx)}
 	if p.http != nil {
 		errs = append(errs, p.http.Close())
 	}

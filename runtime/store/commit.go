@@ -14,13 +14,13 @@ import (
 func (s *Store[D]) commit(key string, group []*waiter[D]) []*waiter[D] {
 	base, fresh, err := s.base(key)
 	if err != nil {
-		return s.refuse(group, err)
+		return s.unreadable(group, err)
 	}
 	group = launched(group)
 	doc, changed := s.apply(base, group)
 	if !changed && !fresh { // nothing will be written over the guess: the leader must confirm it
 		if base, err = s.read(key); err != nil {
-			return s.refuse(group, err)
+			return s.unreadable(group, err)
 		}
 		doc, changed = s.apply(base, group)
 	}
@@ -117,6 +117,18 @@ func (s *Store[D]) apply(base *guess[D], group []*waiter[D]) (doc D, changed boo
 		changed = changed || w.changed && w.refusal == nil
 	}
 	return doc, changed
+}
+
+// unreadable ends a group whose document cannot be read. A retry still finds its first outcome.
+func (s *Store[D]) unreadable(group []*waiter[D], err error) []*waiter[D] {
+	if wire.AsError(err).Code != wire.CorruptRecord {
+		return s.refuse(group, err)
+	}
+	for _, w := range group {
+		w.refusal = err
+		s.finishRefused(w)
+	}
+	return nil
 }
 
 // refuse ends a group none of which was written.
