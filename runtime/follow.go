@@ -134,13 +134,17 @@ func revision(bucket string, m *nats.Msg) (store.Revision, error) {
 	return r, nil
 }
 
-// Put stores a value under a key that has one writer, whatever it held.
-func (b *Bus) Put(ctx context.Context, bucket, key string, value []byte) error {
+// Put stores a value under a key that has one writer, whatever it held. With a ttl the key is gone that long after the
+// last Put; a KV update would make it stay for ever. Less than 1 s counts as none.
+func (b *Bus) Put(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error {
 	if !b.nc.IsConnected() {
 		return errNotConnected()
 	}
-	subject := wire.KeySubject(bucket, key)
-	reply, err := b.nc.RequestWithContext(ctx, subject, value)
+	msg := &nats.Msg{Subject: wire.KeySubject(bucket, key), Data: value}
+	if ttl >= time.Second {
+		msg.Header = nats.Header{jetstream.MsgTTLHeader: {ttl.String()}}
+	}
+	reply, err := b.nc.RequestMsgWithContext(ctx, msg)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return wire.Errorf(wire.Unavailable, "bucket %s is missing, or JetStream is away", bucket).With("reason", wire.BucketMissing)
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"reflect"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -13,12 +14,16 @@ import (
 // Function is what a function is: a value that declares everything it touches. Micro service, decoding, schemas,
 // metrics, permissions and documents are made from it.
 type Function struct {
-	Name        string // as in the subject: muster.<name>.<op>
-	Version     string // strict SemVer
+	Name        string   // as in the subject: muster.<name>.<op>
+	Instance    []string // names between name and op, for what there is one of each: muster.sled.<part>.<serial>.<op>
+	Version     string   // strict SemVer
 	Description string
 	Ops         []Op
 	Buckets     []Use
 }
+
+// path is what stands between muster and the op in the function's subjects.
+func (f *Function) path() string { return strings.Join(append([]string{f.Name}, f.Instance...), ".") }
 
 // Use is a bucket that a function reads, and perhaps writes.
 type Use struct {

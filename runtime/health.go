@@ -68,7 +68,7 @@ func (b *Bus) captured(ctx context.Context, fn Function) Check {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	names := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(wire.FunctionSubjects(fn.Name)))
+	names := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(wire.FunctionSubjects(fn.path())))
 	var taken []string
 	for name := range names.Name() {
 		taken = append(taken, name)
@@ -78,7 +78,7 @@ func (b *Bus) captured(ctx context.Context, fn Function) Check {
 	}
 	if len(taken) > 0 {
 		c.OK = false
-		c.Detail = fmt.Sprintf("stream %s captures %s; remove that from its subjects", strings.Join(taken, ", "), wire.FunctionSubjects(fn.Name))
+		c.Detail = fmt.Sprintf("stream %s captures %s; remove that from its subjects", strings.Join(taken, ", "), wire.FunctionSubjects(fn.path()))
 	}
 	return c
 }

@@ -32,7 +32,7 @@ func SchemasOf(fn Function) *Schemas {
 	s := &Schemas{Function: fn.Name, Version: fn.Version, Ops: map[string]OpSchemas{}}
 	for _, op := range fn.Ops {
 		s.Ops[op.Name] = OpSchemas{
-			Subject:     wire.Subject(fn.Name, op.Name, brackets(op.IDs)...),
+			Subject:     wire.Subject(fn.path(), op.Name, brackets(op.IDs)...),
 			Description: op.Description,
 			Triggerable: op.Changes,
 			Errors:      op.codes(),

@@ -30,6 +30,7 @@ const (
 // Service is a function that serves requests.
 type Service struct {
 	fn      Function
+	path    string // of its subjects
 	bus     *Bus
 	log     *slog.Logger
 	micro   micro.Service
@@ -58,7 +59,7 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 		}
 	}
 	fn.Ops = append(fn.Ops[:len(fn.Ops):len(fn.Ops)], schemaOp(fn))
-	s := &Service{fn: fn, bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn), jobs: make(chan *exchange), deadlines: newDeadlines()}
+	s := &Service{fn: fn, path: fn.path(), bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn), jobs: make(chan *exchange), deadlines: newDeadlines()}
 	before := b.nc.NumSubscriptions()
 	svc, err := micro.AddService(b.nc, micro.Config{
 		Name: wire.Service(fn.Name), Version: fn.Version, Description: fn.Description,
@@ -98,7 +99,7 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 func (s *Service) listen(op *Op) error {
 	m := s.metrics[op.Name]
 	err := s.micro.AddEndpoint(op.Name, micro.HandlerFunc(func(r micro.Request) { s.receive(op, m, r) }),
-		micro.WithEndpointSubject(wire.RequestSubjects(s.fn.Name, op.Name, len(op.IDs))),
+		micro.WithEndpointSubject(wire.RequestSubjects(s.path, op.Name, len(op.IDs))),
 		micro.WithEndpointPendingLimits(pendingMessages, pendingBytes),
 		micro.WithEndpointMetadata(map[string]string{
 			"request_schema": wire.SchemaID(s.fn.Name, op.Name, "request"),
@@ -182,7 +183,7 @@ func (x *exchange) serve() {
 		}
 	}()
 	in := x.in
-	if err := in.parse(x.s.fn.Name, x.op); err != nil {
+	if err := in.parse(x.s.path, x.op); err != nil {
 		x.done(nil, err)
 		return
 	}

@@ -31,6 +31,19 @@ var (
 	Reported = BucketSpec{Name: wire.BucketReported, Description: "what each hive runs; key: hive"}
 )
 
+// Racks, Networks and Sleds are join's buckets.
+var (
+	Racks = BucketSpec{
+		Name: wire.BucketRacks, Record: true, EventType: wire.EventRackChanged,
+		Description: "how far each rack has joined; key: rack",
+	}
+	Networks = BucketSpec{
+		Name: wire.BucketNetworks, Record: true,
+		Description: "accepted network configs, never changed, may hold secrets; key: rack.generation",
+	}
+	Sleds = BucketSpec{Name: wire.BucketSleds, Description: "sleds that answer, gone after 30 s of silence; key: part.serial"}
+)
+
 // stream is the configuration of the stream behind the bucket.
 func (b BucketSpec) stream(replicas int) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{

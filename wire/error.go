@@ -25,6 +25,36 @@ const (
 	DeadlineExceeded      Code = "DeadlineExceeded"
 )
 
+// Codes of join.
+const (
+	RackNotFound                       Code = "RackNotFound"
+	MultirackJoinPendingConfigUpdate   Code = "MultirackJoinPendingConfigUpdate"
+	MultirackJoinGenerationUnavailable Code = "MultirackJoinGenerationUnavailable"
+	MultirackJoinNotStarted            Code = "MultirackJoinNotStarted"
+	MultirackJoinInProgress            Code = "MultirackJoinInProgress"
+	MultirackJoinCompleted             Code = "MultirackJoinCompleted"
+	MultirackJoinFailed                Code = "MultirackJoinFailed"
+	MembershipChangeNoLongerAllowed    Code = "MembershipChangeNoLongerAllowed"
+	StillInitializing                  Code = "StillInitializing"
+	AlreadyInitialized                 Code = "AlreadyInitialized"
+	InitializationFailed               Code = "InitializationFailed"
+)
+
+// Codes of sleds.
+const (
+	NotCoordinator             Code = "NotCoordinator"
+	AlreadyStarted             Code = "AlreadyStarted"
+	LastCommittedEpochMismatch Code = "LastCommittedEpochMismatch"
+	WrongRack                  Code = "WrongRack"
+	StaleEpoch                 Code = "StaleEpoch"
+	EpochConflict              Code = "EpochConflict"
+	NotPrepared                Code = "NotPrepared"
+	NotMember                  Code = "NotMember"
+	ShareMismatch              Code = "ShareMismatch"
+	StaleGeneration            Code = "StaleGeneration"
+	GenerationConflict         Code = "GenerationConflict"
+)
+
 type class struct {
 	status    int
 	retryable bool
@@ -45,6 +75,30 @@ var classes = map[Code]class{
 	Contended:             {503, true},
 	Unavailable:           {503, true},
 	DeadlineExceeded:      {504, true},
+
+	RackNotFound:                       {404, false},
+	MultirackJoinPendingConfigUpdate:   {409, true},
+	MultirackJoinGenerationUnavailable: {409, false},
+	MultirackJoinNotStarted:            {409, false},
+	MultirackJoinInProgress:            {409, false},
+	MultirackJoinCompleted:             {409, false},
+	MultirackJoinFailed:                {409, false},
+	MembershipChangeNoLongerAllowed:    {409, false},
+	StillInitializing:                  {409, false},
+	AlreadyInitialized:                 {409, false},
+	InitializationFailed:               {409, false},
+
+	NotCoordinator:             {409, false},
+	AlreadyStarted:             {409, false},
+	LastCommittedEpochMismatch: {409, false},
+	WrongRack:                  {409, false},
+	StaleEpoch:                 {409, false},
+	EpochConflict:              {409, false},
+	NotPrepared:                {409, false},
+	NotMember:                  {409, false},
+	ShareMismatch:              {409, false},
+	StaleGeneration:            {409, false},
+	GenerationConflict:         {409, false},
 }
 
 // Codes returns every code with its status, for documents and tests.

@@ -15,6 +15,9 @@ const (
 const (
 	BucketWanted   = "muster_wanted"   // <hive>: what the hive should run, see [Declaration]
 	BucketReported = "muster_reported" // <hive>: what the hive runs, see [Report]
+	BucketRacks    = "muster_racks"    // <rack>: the rack's record
+	BucketNetworks = "muster_networks" // <rack>.<generation>: a network config, which may hold secrets
+	BucketSleds    = "muster_sleds"    // <part>.<serial>: an [Identity], gone when the sled is silent
 )
 
 // Headers that a caller may send.
@@ -50,6 +53,7 @@ const (
 // Event types of the revisions of each bucket of record.
 const (
 	EventHiveDeclared = "muster.hive.declared.v1"
+	EventRackChanged  = "muster.rack.changed.v1"
 )
 
 // ContentTypeJSON is the content type of every record.

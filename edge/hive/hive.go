@@ -111,5 +111,5 @@ func (c Config) report(ctx context.Context, p *plan) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return c.Bus.Put(ctx, wire.BucketReported, c.Name, body)
+	return c.Bus.Put(ctx, wire.BucketReported, c.Name, body, 0)
 }
