@@ -112,10 +112,10 @@ func (k *Bucket) get(ctx context.Context, ask getRequest) (store.Revision, error
 
 // marker tells whether headers are those of a key that was deleted, purged or has expired.
 func marker(h nats.Header) (marker, purge bool) {
-	switch h.Get("KV-Operation") {
-	case "DEL":
+	switch h.Get(wire.HeaderKVOperation) {
+	case wire.KVDelete:
 		return true, false
-	case "PURGE":
+	case wire.KVPurge:
 		return true, true
 	}
 	return h.Get("Nats-Marker-Reason") != "", h.Get("Nats-Marker-Reason") != ""
@@ -226,7 +226,7 @@ func (k *Bucket) Keys(ctx context.Context) ([]string, error) {
 	s, err := k.bus.js.Stream(ctx, k.stream)
 	if err == nil {
 		var info *jetstream.StreamInfo
-		if info, err = s.Info(ctx, jetstream.WithSubjectFilter(wire.RecordSubjects(k.spec.Name))); err == nil {
+		if info, err = s.Info(ctx, jetstream.WithSubjectFilter(wire.RecordSubjects(k.spec.Name, k.spec.names()))); err == nil {
 			subjects = info.State.Subjects
 		}
 	}

@@ -46,7 +46,7 @@ type Bus struct {
 	close   context.CancelFunc
 	work    sync.WaitGroup
 
-	feeding   context.Context // for feeds, which end first
+	feeding   context.Context // of feeds and workers, which end first
 	stopFeeds context.CancelFunc
 	feeds     sync.WaitGroup
 }

@@ -44,8 +44,12 @@ func (b *Bus) Follow(ctx context.Context, bucket, key string, see func(Sight)) {
 			see(Sight{Revision: r})
 		}
 	}
+	w := watch{
+		bucket: bucket, filter: wire.KeySubject(bucket, key), policy: jetstream.DeliverLastPerSubjectPolicy,
+		empty: func() { show(store.Revision{Key: key}) }, show: show,
+	}
 	for ctx.Err() == nil {
-		err := b.watch(ctx, bucket, key, links, show)
+		err := b.watch(ctx, w, links)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
@@ -61,25 +65,52 @@ func (b *Bus) Follow(ctx context.Context, bucket, key string, see func(Sight)) {
 	}
 }
 
-// watch shows a key's revisions for followPoll, or until the link is made anew; an error when it cannot see.
-func (b *Bus) watch(ctx context.Context, bucket, key string, links chan nats.Status, show func(store.Revision)) error {
+// FollowAll calls see with every revision that is stored in a bucket from now on, until ctx ends. Some may be left out while
+// the link is away.
+func (b *Bus) FollowAll(ctx context.Context, bucket string, see func(store.Revision)) {
+	links := b.nc.StatusChanged(nats.CONNECTED)
+	defer b.nc.RemoveStatusListener(links)
+	w := watch{bucket: bucket, filter: wire.BucketSubjects(bucket), policy: jetstream.DeliverNewPolicy, show: see}
+	for ctx.Err() == nil {
+		if err := b.watch(ctx, w, links); err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-links:
+		case <-time.After(followRetry):
+		}
+	}
+}
+
+// watch is what one consumer is to show.
+type watch struct {
+	bucket string
+	filter string
+	policy jetstream.DeliverPolicy
+	empty  func() // called when there is nothing to show at first
+	show   func(store.Revision)
+}
+
+// watch shows revisions for followPoll, or until the link is made anew; an error when it cannot see.
+func (b *Bus) watch(ctx context.Context, w watch, links chan nats.Status) error {
 	if !b.nc.IsConnected() {
 		return errNotConnected()
 	}
-	messages := make(chan *nats.Msg, 64)
+	messages := make(chan *nats.Msg, 256)
 	inbox := b.nc.NewInbox()
 	sub, err := b.nc.ChanSubscribe(inbox, messages)
 	if err != nil {
-		return fmt.Errorf("subscribe to watch %s: %w", key, err)
+		return fmt.Errorf("subscribe to watch %s: %w", w.filter, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then, and the subscription with it
 	asked, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	consumer, err := b.js.CreatePushConsumer(asked, wire.BucketStream(bucket), jetstream.ConsumerConfig{
+	consumer, err := b.js.CreatePushConsumer(asked, wire.BucketStream(w.bucket), jetstream.ConsumerConfig{
 		Name:              "watch-" + nuid.Next(),
 		DeliverSubject:    inbox,
-		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
-		FilterSubject:     wire.KeySubject(bucket, key),
+		DeliverPolicy:     w.policy,
+		FilterSubject:     w.filter,
 		AckPolicy:         jetstream.AckNonePolicy,
 		IdleHeartbeat:     followHeartbeat,
 		InactiveThreshold: 10 * time.Second,
@@ -87,10 +118,10 @@ func (b *Bus) watch(ctx context.Context, bucket, key string, links chan nats.Sta
 		Replicas:          1,
 	})
 	if err != nil {
-		return fmt.Errorf("watch %s in %s: %w", key, bucket, err)
+		return fmt.Errorf("watch %s: %w", w.filter, err)
 	}
-	if info := consumer.CachedInfo(); info.NumPending == 0 && info.Delivered.Consumer == 0 {
-		show(store.Revision{Key: key})
+	if info := consumer.CachedInfo(); w.empty != nil && info.NumPending == 0 && info.Delivered.Consumer == 0 {
+		w.empty()
 	}
 	poll := time.NewTimer(followPoll + time.Duration(rand.Int64N(int64(followPoll/4))))
 	defer poll.Stop()
@@ -105,17 +136,17 @@ func (b *Bus) watch(ctx context.Context, bucket, key string, links chan nats.Sta
 		case <-poll.C:
 			return nil
 		case <-silence.C:
-			return fmt.Errorf("watch %s in %s: no heartbeat", key, bucket)
+			return fmt.Errorf("watch %s: no heartbeat", w.filter)
 		case m := <-messages:
 			silence.Reset(followSilence)
 			if m.Header.Get("Status") != "" {
 				continue
 			}
-			r, err := revision(bucket, m)
+			r, err := revision(w.bucket, m)
 			if err != nil {
 				return err
 			}
-			show(r)
+			w.show(r)
 		}
 	}
 }

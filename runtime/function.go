@@ -20,6 +20,7 @@ type Function struct {
 	Description string
 	Ops         []Op
 	Buckets     []Use
+	Workers     []Worker
 }
 
 // path is what stands between muster and the op in the function's subjects.

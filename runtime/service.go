@@ -37,6 +37,7 @@ type Service struct {
 	metrics map[string]*opMetrics
 
 	handlers  sync.WaitGroup
+	workers   sync.WaitGroup
 	inFlight  atomic.Int64
 	bytes     atomic.Int64
 	jobs      chan *exchange // to idle workers
@@ -91,6 +92,9 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 		if err := b.nc.FlushWithContext(flush); err != nil && b.nc.IsConnected() {
 			return nil, fmt.Errorf("flush subscriptions of %s: %w", fn.Name, err)
 		}
+	}
+	for _, w := range fn.Workers {
+		s.workers.Go(func() { b.Work(b.feeding, w) })
 	}
 	s.log.Info("serving", "version", fn.Version, "id", svc.Info().ID)
 	return s, nil
@@ -289,7 +293,10 @@ func (x *exchange) send(msg *nats.Msg) bool {
 // Stop stops the services of this bus and returns once every request taken is answered and on its way, or when ctx ends.
 // micro's own Stop returns before its subscriptions are drained, so this waits until the connection holds none of them.
 func (b *Bus) Stop(ctx context.Context, services ...*Service) error {
-	b.endFeeds()
+	b.endFeeds() // and workers, which give back what they have in hand
+	for _, s := range services {
+		s.workers.Wait()
+	}
 	left := b.nc.NumSubscriptions()
 	for _, s := range services {
 		left -= s.subs

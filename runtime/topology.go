@@ -18,6 +18,7 @@ const history = 256
 type BucketSpec struct {
 	Name        string
 	Description string
+	Names       int    // how many names a key is made of, with dots between them; 0 means 1
 	Record      bool   // of record: every revision counts. Read from the leader, written in atomic batches
 	EventType   string // CloudEvents type of a revision of a bucket of record
 }
@@ -38,11 +39,13 @@ var (
 		Description: "how far each rack has joined; key: rack",
 	}
 	Networks = BucketSpec{
-		Name: wire.BucketNetworks, Record: true,
+		Name: wire.BucketNetworks, Names: 2, Record: true,
 		Description: "accepted network configs, never changed, may hold secrets; key: rack.generation",
 	}
-	Sleds = BucketSpec{Name: wire.BucketSleds, Description: "sleds that answer, gone after 30 s of silence; key: part.serial"}
+	Sleds = BucketSpec{Name: wire.BucketSleds, Names: 2, Description: "sleds that answer, gone after 30 s of silence; key: part.serial"}
 )
+
+func (b BucketSpec) names() int { return max(b.Names, 1) }
 
 // stream is the configuration of the stream behind the bucket.
 func (b BucketSpec) stream(replicas int) jetstream.StreamConfig {

@@ -56,6 +56,20 @@ const (
 	EventRackChanged  = "muster.rack.changed.v1"
 )
 
+// Durable consumers.
+const (
+	DurableJoin = "muster-join" // on the racks: the driver's work queue
+)
+
+// Headers by which NATS marks a key of a bucket as removed.
+const (
+	HeaderKVOperation = "KV-Operation" // DEL or PURGE
+	HeaderRollup      = "Nats-Rollup"  // sub: what was there before goes too
+	KVDelete          = "DEL"
+	KVPurge           = "PURGE"
+	RollupSubject     = "sub"
+)
+
 // ContentTypeJSON is the content type of every record.
 const ContentTypeJSON = "application/json"
 
@@ -117,8 +131,10 @@ func KeySubject(bucket, key string) string { return kvSubjects + bucket + "." + 
 // BucketSubjects is the pattern of all keys of a bucket, its memos included.
 func BucketSubjects(bucket string) string { return kvSubjects + bucket + ".>" }
 
-// RecordSubjects is the pattern of the keys of a bucket that are one name: its records, not its memos.
-func RecordSubjects(bucket string) string { return kvSubjects + bucket + ".*" }
+// RecordSubjects is the pattern of the keys of a bucket that are so many names: its records, not its memos.
+func RecordSubjects(bucket string, names int) string {
+	return kvSubjects + bucket + strings.Repeat(".*", names)
+}
 
 // SubjectKey is the key within a bucket that a subject of its stream stands for.
 func SubjectKey(bucket, subject string) string {

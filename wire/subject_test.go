@@ -24,7 +24,7 @@ func TestSubjects_AreThoseOfTheContract(t *testing.T) {
 		wire.CallSubject("muster.declare.view.h1"):         "muster.declare.view.h1",
 		wire.KeySubject(wire.BucketWanted, "h1"):           "$KV.muster_wanted.h1",
 		wire.BucketSubjects(wire.BucketWanted):             "$KV.muster_wanted.>",
-		wire.RecordSubjects(wire.BucketReported):           "$KV.muster_reported.*",
+		wire.RecordSubjects(wire.BucketReported, 1):        "$KV.muster_reported.*",
 		wire.BucketStream(wire.BucketWanted):               "KV_muster_wanted",
 		wire.EventSource(wire.BucketWanted):                "/muster/muster_wanted",
 		wire.MemoKey("set", []string{"h1", "atlas"}, "r1"): "_req.set.h1.atlas.r1",

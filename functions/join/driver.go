@@ -1,0 +1,139 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"muster/functions/join/quorum"
+	"muster/runtime"
+	"muster/runtime/store"
+	"muster/wire"
+)
+
+// How the driver waits. Silent sleds are asked again after 250 ms, doubling to 5 s; a coordinator that is at work is asked
+// often, since it takes milliseconds.
+const (
+	askTimeout = 1500 * time.Millisecond
+	retryFirst = 250 * time.Millisecond
+	retryMax   = 5 * time.Second
+	pollFirst  = 20 * time.Millisecond
+	pollMax    = 250 * time.Millisecond
+	watchMax   = time.Second // while a coordinator is silent and may have to be replaced
+)
+
+// step does what a rack's record says is next: asks the sleds, and writes once what they answered.
+func (f *function) step(ctx context.Context, rack string, attempt int) runtime.Progress {
+	base, err := f.racks.View(ctx, rack)
+	if err != nil {
+		return runtime.Progress{Wait: backoff(attempt, retryFirst, retryMax)}
+	}
+	asks := plan(base.Doc)
+	if len(asks) == 0 {
+		return runtime.Progress{}
+	}
+	answers, err := f.askAll(ctx, rack, asks)
+	if err != nil {
+		return runtime.Progress{Wait: backoff(attempt, retryFirst, retryMax)}
+	}
+	var ids []string
+	if base.Doc.State == Committing {
+		for range base.Doc.Peers {
+			ids = append(ids, f.NewID())
+		}
+	}
+	now := f.Now()
+	r, err := f.racks.Update(ctx, rack, store.Origin{}, func(doc *record, _ uint64) (bool, error) {
+		if !doc.exists() {
+			return false, nil
+		}
+		return absorb(base.Doc, doc, answers, now, ids), nil
+	})
+	switch {
+	case err != nil:
+		return runtime.Progress{Wait: backoff(attempt, retryFirst, retryMax)}
+	case r.Changed:
+		return runtime.Progress{Changed: true}
+	}
+	return runtime.Progress{Wait: pace(r.Doc, answers, attempt)}
+}
+
+// pace is how long to wait when nothing has changed.
+func pace(r *record, answers []answer, attempt int) time.Duration {
+	switch {
+	case r.State != Reconfiguring && r.State != Preparing:
+		return backoff(attempt, retryFirst, retryMax)
+	case r.SilentSince != nil:
+		return backoff(attempt, retryFirst, watchMax)
+	}
+	for _, a := range answers {
+		if a.Err != nil {
+			return backoff(attempt, retryFirst, watchMax)
+		}
+	}
+	return backoff(attempt, pollFirst, pollMax)
+}
+
+func backoff(attempt int, first, most time.Duration) time.Duration {
+	return min(first<<min(attempt, 10), most)
+}
+
+// askAll asks all at once and returns every answer, silence included.
+func (f *function) askAll(ctx context.Context, rack string, asks []ask) ([]answer, error) {
+	var config *wire.RackNetworkConfig
+	if n, ok := asks[0].Body.(wire.SledNetworkConfig); ok {
+		var err error
+		if config, err = f.config(ctx, rack, n.Generation); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answers := make([]answer, len(asks))
+	var wg sync.WaitGroup
+	for i, a := range asks {
+		if n, ok := a.Body.(wire.SledNetworkConfig); ok {
+			n.Config = config
+			a.Body = n
+		}
+		wg.Go(func() {
+			select {
+			case f.asks <- struct{}{}:
+				defer func() { <-f.asks }()
+				answers[i] = f.askOne(ctx, a)
+			case <-ctx.Done():
+				answers[i] = silent(a)
+			}
+		})
+	}
+	wg.Wait()
+	return answers, nil
+}
+
+func silent(a ask) answer {
+	return answer{From: a.To, Op: a.Op, Silent: true, Err: wire.Errorf(wire.Unavailable, "no answer")}
+}
+
+func (f *function) askOne(ctx context.Context, a ask) answer {
+	out := answer{From: a.To, Op: a.Op}
+	var reply any
+	switch a.Op {
+	case wire.SledIdentity:
+		out.Identity = &wire.Identity{}
+		reply = out.Identity
+	case wire.SledCoordinatorStatus:
+		out.Status = &quorum.CoordinatorStatus{}
+		reply = out.Status
+	}
+	err := f.Ask(ctx, a.To, a.Op, a.Body, reply)
+	if err == nil {
+		return out
+	}
+	out.Identity, out.Status = nil, nil
+	if errors.Is(err, runtime.ErrSilent) {
+		return silent(a)
+	}
+	out.Err = wire.AsError(err)
+	return out
+}

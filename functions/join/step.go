@@ -1,0 +1,309 @@
+package join
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/functions/join/quorum"
+	"muster/wire"
+)
+
+// ask is a request to a sled. Its body is made of the record it was planned on, which is stored before it is sent: a
+// crash in between repeats the request, and sleds answer repeats as they did before.
+type ask struct {
+	To   wire.Baseboard
+	Op   string
+	Body any // nil for none; of the network op the config is added by the driver
+}
+
+// answer is what came back.
+type answer struct {
+	From     wire.Baseboard
+	Op       string
+	Err      *wire.Error // set: refused, or silent
+	Silent   bool        // no answer at all
+	Identity *wire.Identity
+	Status   *quorum.CoordinatorStatus
+}
+
+// plan tells what to ask of sleds next; nothing when the rack waits for nobody.
+func plan(r *record) []ask {
+	if r.Resetting {
+		return nil
+	}
+	switch r.State {
+	case Requested, Starting:
+		return each(r.Peers, wire.SledIdentity, nil)
+	case Reconfiguring:
+		if !r.Told {
+			return []ask{{*r.Coordinator, wire.SledReconfigure, quorum.Reconfigure{
+				RackID: r.RackID, Epoch: r.Epoch, LastCommittedEpoch: r.LastCommitted,
+				Threshold: quorum.Threshold(len(r.Peers)), Members: r.Peers,
+			}}}
+		}
+		return []ask{{*r.Coordinator, wire.SledCoordinatorStatus, nil}}
+	case Preparing:
+		return []ask{{*r.Coordinator, wire.SledCoordinatorStatus, nil}}
+	case Committing:
+		return each(missing(r.Peers, r.Committed), wire.SledCommit, quorum.Commit{RackID: r.RackID, Epoch: r.Epoch})
+	case StartingAgents:
+		var asks []ask
+		for _, s := range r.Sleds {
+			if !s.Started {
+				asks = append(asks, ask{s.Baseboard, wire.SledStart, wire.StartSled{SchemaVersion: 1, Body: wire.StartSledBody{
+					ID: s.ID, Subnet: s.Subnet, UseTrustQuorum: true, RackID: r.RackID,
+				}}})
+			}
+		}
+		return asks
+	case ConfiguringNetwork:
+		return each(missing(r.Peers, r.Network), wire.SledNetwork, wire.SledNetworkConfig{Generation: r.Accepted})
+	case AwaitingCompletion, Completed, Initialized, Failed, InvalidMembershipSize, Uninitialized:
+	}
+	return nil
+}
+
+func each(to []wire.Baseboard, op string, body any) []ask {
+	asks := make([]ask, len(to))
+	for i, b := range to {
+		asks[i] = ask{b, op, body}
+	}
+	return asks
+}
+
+// absorb takes the answers to what was planned on base into r, which may be newer: what another driver or an operator
+// changed meanwhile stays, and answers that belong to what is no more are dropped. ids are for sleds, one each. It tells
+// whether r is another record now.
+func absorb(base, r *record, answers []answer, now time.Time, ids []string) bool {
+	before := r.clone()
+	if r.Resetting || r.RackID != base.RackID || r.Epoch != base.Epoch || !slices.Equal(r.Peers, base.Peers) {
+		return false
+	}
+	var problems []sledProblem
+	for _, a := range answers {
+		if a.Err != nil {
+			problems = append(problems, sledProblem{a.From, clipped(a.Err)})
+		}
+	}
+	switch r.State {
+	case Requested, Starting:
+		r.State = Starting
+		problems = append(problems, r.choose(answers)...)
+	case Reconfiguring, Preparing:
+		problems = append(problems, r.coordinate(answers, now)...)
+	case Committing:
+		r.commit(answers, ids)
+	case StartingAgents:
+		r.start(answers)
+	case ConfiguringNetwork:
+		if base.State == ConfiguringNetwork && base.Accepted == r.Accepted {
+			r.Network = add(r.Network, answers, wire.SledNetwork, r.Peers)
+			if len(r.Network) == len(r.Peers) {
+				r.written()
+			}
+		}
+	case AwaitingCompletion, Completed, Initialized, Failed, InvalidMembershipSize, Uninitialized:
+		return false
+	}
+	if r.State != before.State {
+		problems = nil // they were of the stage that is over
+	}
+	r.Problems = problems
+	return !sameRecord(before, r)
+}
+
+// choose makes the first peer that answers the coordinator of the next epoch.
+func (r *record) choose(answers []answer) (problems []sledProblem) {
+	var first *wire.Baseboard
+	epoch := r.Epoch
+	for _, a := range answers {
+		if a.Op != wire.SledIdentity || a.Identity == nil {
+			continue
+		}
+		id := a.Identity
+		if id.RackID != nil && *id.RackID != r.RackID {
+			problems = append(problems, sledProblem{a.From, "belongs to another rack, " + clipText(*id.RackID) + "; reset that rack first"})
+			continue
+		}
+		for _, seen := range []*uint64{id.PreparedEpoch, id.CommittedEpoch} {
+			if seen != nil {
+				epoch = max(epoch, *seen)
+			}
+		}
+		if !r.mayCoordinate(id) {
+			continue
+		}
+		avoided := r.Coordinator != nil && *r.Coordinator == a.From // it was silent or useless just now
+		if !avoided && (first == nil || a.From.Compare(*first) < 0) {
+			b := a.From
+			first = &b
+		}
+	}
+	if first == nil && r.Coordinator != nil { // nobody else answers: the same once more
+		for _, a := range answers {
+			if a.From == *r.Coordinator && a.Identity != nil && r.mayCoordinate(a.Identity) {
+				first = r.Coordinator
+			}
+		}
+	}
+	if first == nil || epoch >= quorum.MaxEpoch {
+		return problems
+	}
+	r.Coordinator, r.Epoch = first, epoch+1
+	r.Told, r.SilentSince, r.Config, r.Acked, r.Committed = false, nil, nil, nil, nil
+	r.State = Reconfiguring
+	for _, p := range r.Peers {
+		if !slices.Contains(r.Known, p) {
+			r.Known = append(r.Known, p)
+		}
+	}
+	return nil
+}
+
+// mayCoordinate tells whether a sled can make the next epoch: it is not another rack's, and it knows the last committed
+// secret, which the next one must carry on.
+func (r *record) mayCoordinate(id *wire.Identity) bool {
+	if id.RackID != nil && *id.RackID != r.RackID {
+		return false
+	}
+	return r.LastCommitted == nil || id.CommittedEpoch != nil && *id.CommittedEpoch == *r.LastCommitted
+}
+
+// coordinate takes the coordinator's answer.
+func (r *record) coordinate(answers []answer, now time.Time) (problems []sledProblem) {
+	for _, a := range answers {
+		if r.Coordinator == nil || a.From != *r.Coordinator {
+			continue
+		}
+		switch {
+		case a.Silent:
+			if r.SilentSince == nil {
+				at := now.UTC()
+				r.SilentSince = &at
+			}
+			if now.Sub(*r.SilentSince) >= coordinatorSilence {
+				r.handOver()
+			}
+		case a.Err != nil && a.Op == wire.SledCoordinatorStatus && a.Err.Code == wire.NotCoordinator,
+			a.Err != nil && a.Op == wire.SledReconfigure:
+			r.handOver() // it cannot; a higher epoch with another one, or later with it, can
+		case a.Op == wire.SledReconfigure:
+			r.Told, r.SilentSince = true, nil
+		case a.Op == wire.SledCoordinatorStatus && a.Status != nil:
+			r.SilentSince = nil
+			if problem := r.prepared(a.Status); problem != "" {
+				problems = append(problems, sledProblem{a.From, problem})
+			}
+		}
+	}
+	return problems
+}
+
+// handOver gives the epoch up: the next one is above it, with another coordinator if one answers.
+func (r *record) handOver() {
+	r.Told, r.SilentSince, r.Config, r.Acked = false, nil, nil, nil
+	r.State = Starting
+}
+
+// prepared takes how far the coordinator has come. A configuration is taken once for each epoch, and only if it is the
+// one that was asked for.
+func (r *record) prepared(s *quorum.CoordinatorStatus) (problem string) {
+	c := &s.Config
+	switch {
+	case c.RackID != r.RackID || c.Epoch != r.Epoch:
+		return "" // of an epoch before; it is not there yet
+	case c.Validate() != nil:
+		return "its configuration is not valid"
+	case c.Coordinator != *r.Coordinator || c.Threshold != quorum.Threshold(len(r.Peers)) || !slices.Equal(c.Baseboards(), r.Peers):
+		return "its configuration is not the one that was asked for"
+	case r.Config != nil && !r.Config.Equal(*c):
+		return "it has two configurations for one epoch"
+	}
+	r.Config, r.State = c, Preparing
+	for _, b := range s.AckedPrepares {
+		if slices.Contains(r.Peers, b) && !slices.Contains(r.Acked, b) {
+			r.Acked = append(r.Acked, b)
+		}
+	}
+	slices.SortFunc(r.Acked, wire.Baseboard.Compare)
+	if len(r.Acked) == len(r.Peers) {
+		r.State = Committing
+	}
+	return ""
+}
+
+// commit takes acks of commits. When all have committed, each sled gets its id and its subnet, for good.
+func (r *record) commit(answers []answer, ids []string) {
+	r.Committed = add(r.Committed, answers, wire.SledCommit, r.Peers)
+	if len(r.Committed) < len(r.Peers) || len(ids) < len(r.Peers) {
+		return
+	}
+	epoch := r.Epoch
+	r.LastCommitted, r.State = &epoch, StartingAgents
+	if len(r.Sleds) > 0 {
+		return
+	}
+	for i, b := range r.Peers {
+		subnet, err := sledSubnet(r.RackSubnet, i+1)
+		if err != nil {
+			r.State, r.Message = Failed, fmt.Sprintf("the rack subnet has no room: %v", err)
+			return
+		}
+		r.Sleds = append(r.Sleds, sled{Baseboard: b, ID: ids[i], Subnet: wire.Subnet{Net: subnet}})
+	}
+}
+
+// start takes acks of starts, and shows why the others have not.
+func (r *record) start(answers []answer) {
+	all := true
+	for i := range r.Sleds {
+		s := &r.Sleds[i]
+		for _, a := range answers {
+			if a.From != s.Baseboard || a.Op != wire.SledStart {
+				continue
+			}
+			if a.Err == nil {
+				s.Started, s.LastError = true, ""
+			} else {
+				s.LastError = clipped(a.Err)
+			}
+		}
+		all = all && s.Started
+	}
+	if all {
+		r.State = ConfiguringNetwork
+	}
+}
+
+// add adds those of peers that acked op.
+func add(acked []wire.Baseboard, answers []answer, op string, peers []wire.Baseboard) []wire.Baseboard {
+	for _, a := range answers {
+		if a.Op == op && a.Err == nil && slices.Contains(peers, a.From) && !slices.Contains(acked, a.From) {
+			acked = append(acked, a.From)
+		}
+	}
+	slices.SortFunc(acked, wire.Baseboard.Compare)
+	return acked
+}
+
+// sameRecord tells whether two records say the same.
+func sameRecord(a, b *record) bool { return string(encodeRecord(a)) == string(encodeRecord(b)) }
+
+// maxProblem is the longest problem shown of a sled, in bytes.
+const maxProblem = 200
+
+func clipped(e *wire.Error) string { return clipText(string(e.Code) + ": " + e.Message) }
+
+func clipText(s string) string {
+	if len(s) > maxProblem {
+		s = s[:maxProblem]
+	}
+	out := []rune{}
+	for _, c := range s {
+		if c >= ' ' && c != '\uFFFD' {
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}

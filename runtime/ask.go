@@ -1,0 +1,52 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"muster/wire"
+)
+
+// ErrSilent says that nobody answered a request in time. Whether it was carried out is not known.
+var ErrSilent = errors.New("no answer")
+
+// Ask sends a request to a service that answers as functions do, and decodes the reply into reply, which may be nil.
+// It fails with the [*wire.Error] that was answered, or with [ErrSilent]. A reply with members that are not known is taken;
+// one that cannot be read is an error.
+func (b *Bus) Ask(ctx context.Context, subject string, body, reply any) error {
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = json.Marshal(body, json.Deterministic(true)); err != nil {
+			return fmt.Errorf("encode request to %s: %w", subject, err)
+		}
+	}
+	if !b.nc.IsConnected() {
+		return errNotConnected()
+	}
+	msg, err := b.nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			return fmt.Errorf("ask %s: %w", subject, ErrSilent)
+		}
+		return fmt.Errorf("ask %s: %w", subject, err)
+	}
+	if msg.Header.Get(wire.HeaderErrorCode) != "" {
+		var e wire.ErrorBody
+		if err := json.Unmarshal(msg.Data, &e); err != nil || e.Code == "" {
+			return wire.Errorf(wire.Internal, "an error that cannot be read was answered")
+		}
+		return &wire.Error{Code: e.Code, Message: e.Message, Details: e.Details}
+	}
+	if reply == nil {
+		return nil
+	}
+	if err := json.Unmarshal(msg.Data, reply); err != nil {
+		return wire.Errorf(wire.Internal, "a reply that cannot be read was answered").Because(err)
+	}
+	return nil
+}
