@@ -8,7 +8,7 @@ type RackNetworkConfig struct {
 	InfraIPFirst string    `json:"infra_ip_first"`
 	InfraIPLast  string    `json:"infra_ip_last"`
 	Ports        []Port    `json:"ports"`
-	BGP          []BGP     `json:"bgp,omitempty"`
+	BGP          []BGP     `json:"bgp"`
 	BFD          []BFDPeer `json:"bfd,omitempty"`
 }
 
@@ -89,7 +89,7 @@ type BGPPeerAddr struct {
 // RoutePolicy is what is imported from or exported to a peer.
 type RoutePolicy struct {
 	Type  string   `json:"type"`            // no_filtering, allow
-	Value []string `json:"value,omitempty"` // networks, of allow
+	Value []string `json:"value,omitzero"` // networks, of allow
 }
 
 // BFDPeer is a BFD session.
