@@ -111,12 +111,14 @@ func (p *plan) done(did action, problem string, now time.Time) {
 	a := p.agents[did.agent]
 	a.busy = false
 	p.running--
-	if problem == "" {
-		a.state, a.problem, a.failures = did.state, "", 0
-		return
+	if a.state = did.state; problem != "" {
+		a.state = wire.StateUnknown
 	}
-	a.state = wire.StateUnknown
-	if a.wanted == did.state {
+	switch {
+	case a.wanted != did.state: // the wish has changed meanwhile, and what is said of it stays
+	case problem == "":
+		a.problem, a.failures = "", 0
+	default:
 		a.problem = problem
 		a.retryAt = now.Add(min(retryFirst<<min(a.failures, 10), retryMax))
 		a.failures++
