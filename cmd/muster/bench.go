@@ -25,11 +25,16 @@ import (
 // process, on whatever NATS it is pointed at: the ratios are the result, the rates belong to the machine.
 type bench struct {
 	connection
-	Callers int           `default:"64" help:"Requests under way at once."`
-	Time    time.Duration `default:"3s" help:"How long each line is measured."`
-	Agents  int           `default:"5000" help:"Agents on the large hive."`
-	Only    string        `placeholder:"TEXT" help:"Only lines whose name contains this."`
+	Callers int           `default:"64" placeholder:"N" help:"How many requests are under way at once (default ${default})."`
+	Time    time.Duration `default:"3s" placeholder:"DURATION" help:"How long each line is measured (default ${default})."`
+	Agents  int           `default:"5000" placeholder:"N" help:"How many agents the large hive has (default ${default})."`
+	Only    string        `placeholder:"TEXT" help:"Measure only the lines whose name contains this, and compare nothing."`
 	Echo    bool          `hidden:"" help:"Serve the echo that the others are compared with; bench starts itself with this."`
+}
+
+// Help is printed by muster bench --help.
+func (bench) Help() string {
+	return `It needs the functions running on that NATS, and loads both as hard as it can. What it stores, hives named bench-… and the bucket ` + benchBucket + `, it removes at the end.`
 }
 
 // benchClients is how many connections the callers share.
@@ -52,7 +57,7 @@ func (c bench) Run(ctx context.Context, std streams) error {
 	for range benchClients {
 		nc, err := c.dial(nats.Name("muster bench"))
 		if err != nil {
-			return &exit{exitUnavailable, fmt.Errorf("connect to NATS: %w", err)}
+			return dialFailed(err)
 		}
 		defer nc.Close()
 		b.conns = append(b.conns, nc)
@@ -94,6 +99,7 @@ func (c bench) startEcho(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	c.connection = c.withEnv()
 	cmd := exec.CommandContext(ctx, self, "bench", "--echo")
 	cmd.Env = append(os.Environ(), "NATS_URL="+c.NATS, "NATS_CREDS="+c.Creds, "NATS_CONTEXT="+c.Context)
 	cmd.Stderr = os.Stderr
@@ -128,13 +134,16 @@ type benchRun struct {
 
 func (b *benchRun) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, b.cleanUp(context.WithoutCancel(ctx))) }()
-	fmt.Fprintf(b.std.out, "%s, %d cores, %s; NATS server %s; %d callers on %d connections, %v a line in %d rounds\n\n",
-		runtime.GOARCH, runtime.NumCPU(), runtime.Version(), b.conns[0].ConnectedServerVersion(), b.Callers, benchClients, b.Time, benchRounds)
 	lines, err := b.lines(ctx)
 	if err != nil {
 		return err
 	}
 	lines = slices.DeleteFunc(lines, func(l benchLine) bool { return !strings.Contains(l.name, b.Only) })
+	if len(lines) == 0 {
+		return &exit{exitUsage, fmt.Errorf("no line has %q in its name", b.Only)}
+	}
+	fmt.Fprintf(b.std.out, "%s, %d cores, %s; NATS server %s; %d callers on %d connections, %v a line in %d rounds\n\n",
+		runtime.GOARCH, runtime.NumCPU(), runtime.Version(), b.conns[0].ConnectedServerVersion(), b.Callers, benchClients, b.Time, benchRounds)
 	for range benchRounds {
 		for _, l := range lines {
 			if err := b.measure(ctx, l, b.Time/benchRounds); err != nil {

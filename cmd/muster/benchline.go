@@ -23,7 +23,7 @@ type benchLine struct {
 	compare func() string // its figures beside others'
 }
 
-// warmUp is how long a line runs before it is measured.
+// warmUp is how long a line runs before it is measured, at most as long as it is then measured.
 const warmUp = 300 * time.Millisecond
 
 // sample is what was measured of a line so far.
@@ -48,7 +48,7 @@ func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duratio
 	var failed atomic.Int64
 	var failure atomic.Pointer[error]
 	var wg sync.WaitGroup
-	begin := time.Now().Add(warmUp)
+	begin := time.Now().Add(min(warmUp, during))
 	end := begin.Add(during)
 	took := make([][]time.Duration, l.callers)
 	for i := range l.callers {

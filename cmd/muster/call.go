@@ -19,11 +19,22 @@ import (
 // call is the command `muster call`.
 type call struct {
 	connection
-	Subject string        `arg:"" help:"Subject without \"muster.\", as in declare.set.h1.atlas."`
-	Body    string        `arg:"" optional:"" help:"JSON body; none means {}."`
+	Subject string        `arg:"" help:"Function, op and names, as in declare.set.h1.atlas; the leading \"muster.\" may be left out."`
+	Body    string        `arg:"" optional:"" help:"JSON object, in single quotes for the shell; none is the same as {}."`
 	File    string        `short:"f" placeholder:"FILE" help:"Read the body from a file, - for standard input."`
 	Timeout time.Duration `default:"4s" help:"How long the function may take, at most 60s."`
-	ID      string        `placeholder:"ID" help:"Muster-Request-Id: repeat the same call with the same ID, and it is done once."`
+	ID      string        `placeholder:"ID" help:"Id of this request, sent as Muster-Request-Id. Repeated within 10 minutes with the same id, the call is done once and gives the first outcome again."`
+}
+
+// Help is printed by muster call --help.
+func (call) Help() string {
+	return `The reply, or the error in its place, is printed on standard output as JSON; what never reached a function is told on standard error.
+
+    muster call declare.set.h1.atlas '{"state":"up"}'
+
+    muster call declare.view.h1
+
+` + exitCodes
 }
 
 func (c call) Run(ctx context.Context, std streams) error {
@@ -38,9 +49,17 @@ func (c call) Run(ctx context.Context, std streams) error {
 	if err := checkSubject(subject); err != nil {
 		return &exit{exitRefused, err}
 	}
-	nc, err := c.dial(nats.Name("muster call"), nats.Timeout(2*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout+time.Second)
+	defer cancel()
+	ctx, refuse := context.WithCancelCause(ctx)
+	nc, err := c.dial(nats.Name("muster call"), nats.Timeout(2*time.Second),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				refuse(err)
+			}
+		}))
 	if err != nil {
-		return &exit{exitUnavailable, fmt.Errorf("connect to NATS: %w", err)}
+		return dialFailed(err)
 	}
 	defer nc.Close()
 	msg := nats.NewMsg(subject)
@@ -49,10 +68,10 @@ func (c call) Run(ctx context.Context, std streams) error {
 	if c.ID != "" {
 		msg.Header.Set(wire.HeaderRequestID, c.ID)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout+time.Second)
-	defer cancel()
 	reply, err := nc.RequestMsgWithContext(ctx, msg)
 	switch {
+	case errors.Is(context.Cause(ctx), nats.ErrPermissionViolation):
+		return &exit{exitRefused, fmt.Errorf("request %s: %w", subject, context.Cause(ctx))}
 	case errors.Is(err, nats.ErrNoResponders):
 		return &exit{exitUnavailable, fmt.Errorf("nobody answers %s: is the function running, and is that one of its ops? See: nats micro ls", subject)}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -64,6 +83,14 @@ func (c call) Run(ctx context.Context, std streams) error {
 	}
 	fmt.Fprintf(std.out, "%s\n", reply.Data)
 	return outcome(reply)
+}
+
+// dialFailed gives a failure to connect its exit code.
+func dialFailed(err error) error {
+	if e, ok := errors.AsType[*exit](err); ok {
+		return e
+	}
+	return &exit{exitUnavailable, fmt.Errorf("connect to NATS: %w", err)}
 }
 
 // outcome is the exit code of a reply.

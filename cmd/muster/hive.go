@@ -17,9 +17,9 @@ import (
 // hives is the command `muster hive`.
 type hives struct {
 	connection
-	Name     string `required:"" help:"Name of this hive, as in its declaration."`
-	OnChange string `placeholder:"CMD" help:"Shell command for each changed agent, with MUSTER_HIVE, MUSTER_AGENT and MUSTER_STATE. A failing one is tried again; it is run once for each agent when the hive starts."`
-	HTTP     string `name:"http" placeholder:"ADDR" help:"Serve /livez, /readyz and /metrics there (default: not at all)."`
+	Name     string `required:"" placeholder:"HIVE" help:"Name of this hive, as in its declaration."`
+	OnChange string `placeholder:"CMD" help:"Shell command that brings one agent to its declared state. It gets MUSTER_HIVE, MUSTER_AGENT and MUSTER_STATE in its environment. It is run for each agent when the hive starts, then for each that changes; while it fails it is tried again, with growing pauses up to 30s. Without it the declared states are only reported as reached."`
+	HTTP     string `name:"http" placeholder:"ADDR" help:"Where to serve /livez, /readyz and /metrics (default: nowhere)."`
 }
 
 func (c hives) Run(ctx context.Context, std streams) error {

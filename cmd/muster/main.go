@@ -23,10 +23,14 @@ const (
 	exitFault       = 6 // 500, and anything unexpected
 )
 
+// exitCodes says the same to users.
+const exitCodes = "Exit codes: 0 success, 2 usage, 3 refused, 4 conflict, 5 unavailable or timed out, 6 server fault or anything unexpected."
+
 type cli struct {
-	Up    up    `cmd:"" help:"Everything on this machine: a NATS server, all functions and demo hives."`
+	Up    up    `cmd:"" help:"Run everything on this machine: a NATS server, all functions and demo hives."`
 	Serve serve `cmd:"" help:"Run functions on an existing NATS."`
-	Hive  hives `cmd:"" help:"Run what a hive should run, and report it."`
+	Sled  sleds `cmd:"" help:"Run on a sled: its part in the rack's trust quorum, its start and its network."`
+	Hive  hives `cmd:"" help:"Run on a hive: carry out its declaration and report."`
 	Call  call  `cmd:"" help:"Send one request and print the reply."`
 	Bench bench `cmd:"" help:"Measure the functions beside what NATS itself does."`
 }
@@ -57,11 +61,20 @@ func main() {
 }
 
 func run(args []string, std streams) int {
+	// The first signal asks to stop; a second one ends the program at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return command(ctx, args, std)
+}
+
+// command runs what args say, until it is done or ctx asks it to stop.
+func command(ctx context.Context, args []string, std streams) int {
 	var c cli
 	code := -1
 	parser, err := kong.New(&c, kong.Name("muster"),
-		kong.Description("A fleet's control plane of stateless functions on NATS.\n\nExit codes: 0 success, 2 usage, 3 refused, 4 conflict, 5 unavailable or timed out, 6 server fault."),
-		kong.Writers(std.out, std.err), kong.UsageOnError(),
+		kong.Description("A control plane for a fleet, made of stateless functions on NATS. To see it work: muster up.\n\n"+exitCodes),
+		kong.Writers(std.out, std.err),
 		kong.Exit(func(n int) { code = n }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		fmt.Fprintln(std.err, "muster:", err)
@@ -75,13 +88,9 @@ func run(args []string, std streams) int {
 		return code
 	}
 	if err != nil {
-		fmt.Fprintf(std.err, "muster: %v\nSee: muster --help\n", err)
+		fmt.Fprintf(std.err, "muster: %v\nSee: %s --help\n", err, commandOf(err))
 		return exitUsage
 	}
-	// The first signal asks to stop; a second one ends the program at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
 	k.BindTo(ctx, (*context.Context)(nil))
 	k.Bind(std)
 	err = k.Run()
@@ -96,4 +105,14 @@ func run(args []string, std streams) int {
 		return exitFault
 	}
 	return exitOK
+}
+
+// commandOf is the command that a usage error belongs to.
+func commandOf(err error) string {
+	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
+		if cmd := e.Context.Selected(); cmd != nil {
+			return cmd.FullPath()
+		}
+	}
+	return "muster"
 }

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -18,18 +21,32 @@ import (
 
 // up is the command `muster up`.
 type up struct {
-	Listen string `default:"127.0.0.1:4222" help:"Where the NATS server listens; port 0 takes a free one."`
-	Store  string `default:".muster" help:"Where the NATS server keeps its streams."`
-	HTTP   string `name:"http" default:"127.0.0.1:9464" help:"Where to serve /livez, /readyz and /metrics; port 0 takes a free one."`
-	Hives  int    `default:"2" help:"Demo hives h1, h2, …"`
+	Listen string `default:"127.0.0.1:4222" placeholder:"ADDR" help:"Where the NATS server listens, host:port (default ${default}); port 0 takes a free one."`
+	Store  string `default:".muster" placeholder:"DIR" help:"Where the NATS server keeps its streams (default ${default}). They are there again at the next start; remove the folder to begin anew."`
+	HTTP   string `name:"http" placeholder:"ADDR" help:"Where to serve /livez, /readyz and /metrics (default 127.0.0.1:9464, or a free port when that is taken); port 0 takes a free one."`
+	Hives  int    `default:"2" placeholder:"N" help:"How many demo hives to run: h1, h2 and so on (default ${default})."`
+}
+
+// Help is printed by muster up --help.
+func (up) Help() string {
+	return `For trying it out and for development: one process, no users, nothing to install. It prints what to try, then a line "ready nats=… http=…" once requests are answered, and runs until it is interrupted.`
 }
 
 func (c up) Run(ctx context.Context, std streams) error {
 	if c.Hives < 0 || c.Hives > 1000 {
 		return &exit{exitUsage, errors.New("--hives must be 0 to 1000")}
 	}
+	host, port, err := parseListen(c.Listen)
+	if err != nil {
+		return err
+	}
+	unlock, err := lockStore(c.Store)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	log := newLogger(std.err)
-	srv, err := embedded(c.Listen, c.Store, log)
+	srv, err := embedded(host, port, c.Store, log)
 	if err != nil {
 		return err
 	}
@@ -65,19 +82,44 @@ const upText = `Muster is up. In another terminal, try:
 
 `
 
+// lockStore keeps the store to one process. The server itself would open it a second time, even when it then finds its
+// port taken, and two servers overwrite each other's files. The lock ends with the process, however it ends.
+func lockStore(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of --store: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the folder of --store: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = errors.New("another muster up uses it; stop that one, or choose another folder")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	}
+	return func() { f.Close() }, nil //nolint:errcheck // nothing was written
+}
+
+// parseListen reads --listen. A port of 0 becomes what the server takes for "any free one".
+func parseListen(listen string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", 0, &exit{exitUsage, fmt.Errorf("--listen must be host:port, as in 127.0.0.1:4222: %w", err)}
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, &exit{exitUsage, fmt.Errorf("--listen must be host:port with a port from 0 to 65535, not %q", text)}
+	}
+	if n == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	return host, int(n), nil
+}
+
 // embedded starts a NATS server with JetStream in this process. What it acknowledges is on disk.
-func embedded(listen, store string, log *slog.Logger) (*server.Server, error) {
-	host, portText, err := net.SplitHostPort(listen)
-	if err != nil {
-		return nil, &exit{exitUsage, fmt.Errorf("--listen must be host:port: %w", err)}
-	}
-	port, err := strconv.Atoi(portText)
-	if err != nil {
-		return nil, &exit{exitUsage, fmt.Errorf("--listen must be host:port: %w", err)}
-	}
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
+func embedded(host string, port int, store string, log *slog.Logger) (*server.Server, error) {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "muster-up", Host: host, Port: port, JetStream: true, StoreDir: store, SyncAlways: true,
 		NoSigs: true, NoLog: true,
@@ -85,13 +127,21 @@ func embedded(listen, store string, log *slog.Logger) (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make NATS server: %w", err)
 	}
-	srv.SetLogger(serverLog{log}, false, false)
+	said := serverLog{log: log, fatal: make(chan string, 1)}
+	srv.SetLogger(said, false, false)
 	srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
-		srv.Shutdown()
-		return nil, fmt.Errorf("the NATS server does not start on %s; the log above says why", listen)
+	select {
+	case why := <-said.fatal: // where the program nats-server would have ended
+		err = fmt.Errorf("start NATS server: %s (see --listen and --store)", why)
+	default:
+		if srv.ReadyForConnections(10 * time.Second) {
+			return srv, nil
+		}
+		err = errors.New("start NATS server: it does not listen after 10s")
 	}
-	return srv, nil
+	srv.Shutdown()
+	srv.WaitForShutdown()
+	return nil, err
 }
 
 // demoHives runs hives in this process and returns what stops them.
@@ -119,7 +169,10 @@ func demoHives(ctx context.Context, url string, n int, log *slog.Logger) (stop f
 }
 
 // serverLog passes on what an operator should see of the embedded server's log.
-type serverLog struct{ log *slog.Logger }
+type serverLog struct {
+	log   *slog.Logger
+	fatal chan string // takes the first fatal message
+}
 
 func (l serverLog) Noticef(string, ...any) {}
 func (l serverLog) Debugf(string, ...any)  {}
@@ -131,5 +184,10 @@ func (l serverLog) Errorf(f string, v ...any) {
 	l.log.Error("nats server", "message", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Fatalf(f string, v ...any) {
-	l.log.Error("nats server", "message", fmt.Sprintf(f, v...))
+	why := fmt.Sprintf(f, v...)
+	l.log.Error("nats server", "message", why)
+	select {
+	case l.fatal <- why:
+	default:
+	}
 }
