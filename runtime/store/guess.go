@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// guessBytes bounds the documents kept as guesses, by their stored size. Decoded they take a few times as much: 10,000
-// hives of two agents each are 600 KB here.
-const guessBytes = 4 << 20
+// guessBytes bounds the documents kept as guesses, by their stored size and entryOverhead each: some 6,000 small ones.
+// Decoded they take a few times as much, and a replica is to stay under 60 MB.
+const guessBytes = 2 << 20
 
 // guess is the last document seen of a key. It may be old, and is never taken for the truth.
 type guess[D any] struct {
