@@ -18,9 +18,9 @@ import (
 // How often a bucket is looked at: quickly while something is wrong, since the contract wants Unavailable, and its end,
 // within 2 s.
 const (
-	lookEvery   = time.Second
+	lookEvery   = 500 * time.Millisecond
 	lookTrouble = 250 * time.Millisecond
-	lookTimeout = 800 * time.Millisecond
+	lookTimeout = 600 * time.Millisecond
 )
 
 // Bucket is a JetStream KV bucket as this process sees it, and the [store.Log] of its records.

@@ -28,13 +28,19 @@ const (
 // With it a document that was read once is confirmed for all readers at once: the leader tells its last sequence, and
 // when the feed has heard everything up to there, what it has not heard of has not changed. It keeps no values.
 //
-// A feed that misses a message, or falls silent, ends; nobody is answered from it any more.
+// What is removed without a message, by a purge of the stream, an expiry or the limit of the history, is not heard. The
+// leader tells how many messages it ever removed; when that moves, everything known is read again.
+//
+// A feed that misses a message, falls silent, or is of another stream by now, ends; nobody is answered from it any more.
 type feed struct {
 	bucket *Bucket
 	inbox  string
 	cancel context.CancelFunc
 
+	created time.Time // of the stream
+
 	mu      sync.Mutex
+	removed uint64            // messages that the stream had removed when what is known was read
 	heard   uint64            // every revision up to here was heard
 	deliver uint64            // the consumer's count of what it delivered
 	changed map[string]uint64 // last revision heard of each key
@@ -67,18 +73,43 @@ func (k *Bucket) Confirm(then func(unchanged func(key string, rev uint64) bool))
 	}
 	msg := &nats.Msg{Subject: wire.APIStreamInfo(k.stream)}
 	k.bus.requests.send(msg, func(reply *nats.Msg, err error) {
-		var info struct {
-			State struct {
-				LastSeq uint64 `json:"last_seq"`
-			} `json:"state"`
-			Error *jetstream.APIError `json:"error"`
-		}
-		if err != nil || json.Unmarshal(reply.Data, &info) != nil || info.Error != nil {
+		var info position
+		if err != nil || json.Unmarshal(reply.Data, &info) != nil || info.Error != nil || !f.same(info) {
 			answer(false)
 			return
 		}
 		f.wait(info.State.LastSeq, answer)
 	})
+}
+
+// position is what a feed takes from the leader's stream info.
+type position struct {
+	Created time.Time `json:"created"`
+	State   struct {
+		Messages uint64 `json:"messages"`
+		LastSeq  uint64 `json:"last_seq"`
+	} `json:"state"`
+	Error *jetstream.APIError `json:"error"`
+}
+
+// removed is how many messages a stream has ever removed.
+func removed(messages, lastSeq uint64) uint64 { return lastSeq - min(messages, lastSeq) }
+
+// same tells whether the leader speaks of the stream as the feed knows it: the same one, from which nothing was removed.
+func (f *feed) same(now position) bool {
+	if !now.Created.Equal(f.created) {
+		f.end()
+		return false
+	}
+	gone := removed(now.State.Messages, now.State.LastSeq)
+	f.mu.Lock()
+	moved := gone != f.removed
+	f.removed = gone
+	f.mu.Unlock()
+	if moved {
+		f.bucket.epochs.Add(1)
+	}
+	return !moved
 }
 
 func (f *feed) unchanged(key string, rev uint64) bool {
@@ -142,9 +173,10 @@ func (k *Bucket) runFeed(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at stream: %w", err)
 	}
-	begin := s.CachedInfo().State.LastSeq
+	info := s.CachedInfo()
+	begin := info.State.LastSeq
 	f := &feed{
-		bucket: k, inbox: k.bus.nc.NewInbox(), cancel: cancel,
+		bucket: k, inbox: k.bus.nc.NewInbox(), cancel: cancel, created: info.Created, removed: removed(info.State.Msgs, begin),
 		heard: begin, changed: map[string]uint64{}, sign: time.Now(), asked: time.Now(),
 	}
 	sub, err := k.bus.nc.Subscribe(f.inbox, f.receive)

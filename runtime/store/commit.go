@@ -68,8 +68,12 @@ func (s *Store[D]) read(key string) (*guess[D], error) {
 
 // insist asks the log until it answers, for as long as the contract lets a request wait for it.
 func insist(ctx context.Context, ask func(context.Context) error) error {
-	for end := time.Now().Add(patience); ; time.Sleep(retryEvery) {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+	return insistUntil(ctx, time.Now().Add(patience), ask)
+}
+
+func insistUntil(ctx context.Context, end time.Time, ask func(context.Context) error) error {
+	for ; ; time.Sleep(retryEvery) {
+		attempt, cancel := context.WithTimeout(ctx, max(min(attemptTimeout, time.Until(end)), retryEvery))
 		err := ask(attempt)
 		cancel()
 		if err == nil {
@@ -164,10 +168,10 @@ func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D]) 
 	if limit := s.log.MaxValue(); len(value) > limit {
 		return s.oversize(key, group, len(value), limit)
 	}
-	writeID := s.cfg.NewID()
+	writeID, began := s.cfg.NewID(), time.Now()
 	entries := append(s.memos(group, value), s.record(key, writeID, value, base, group))
 	revision, err := s.batches.write(entries)
-	return s.landed(key, writeID, entries, base, doc, group, revision, err)
+	return s.landed(key, writeID, entries, base, doc, group, began, revision, err)
 }
 
 // record is the entry of a changed document.
@@ -176,9 +180,9 @@ func (s *Store[D]) record(key, writeID string, value []byte, base *guess[D], gro
 }
 
 // landed ends a group whose write has come back, as soon as it is known what became of it.
-func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], doc D, group []*waiter[D], revision uint64, err error) []*waiter[D] {
+func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], doc D, group []*waiter[D], began time.Time, revision uint64, err error) []*waiter[D] {
 	if err != nil {
-		revision, err = s.pursue(key, writeID, entries, err)
+		revision, err = s.pursue(key, writeID, entries, began, err)
 	}
 	if _, lost := errors.AsType[*Conflict](err); lost {
 		return s.lose(key, group)
@@ -225,14 +229,14 @@ func (s *Store[D]) quick(key string, group []*waiter[D], done func(lost []*waite
 	if len(value) > s.log.MaxValue() {
 		return false
 	}
-	writeID := s.cfg.NewID()
+	writeID, began := s.cfg.NewID(), time.Now()
 	record := s.record(key, writeID, value, base, group)
 	s.log.Send(record, func(revision uint64, err error) {
 		if err == nil {
-			done(s.landed(key, writeID, []Entry{record}, base, doc, group, revision, nil))
+			done(s.landed(key, writeID, []Entry{record}, base, doc, group, began, revision, nil))
 			return
 		}
-		s.crew.do(func() { done(s.landed(key, writeID, []Entry{record}, base, doc, group, 0, err)) })
+		s.crew.do(func() { done(s.landed(key, writeID, []Entry{record}, base, doc, group, began, 0, err)) })
 	})
 	return true
 }

@@ -13,7 +13,7 @@ const MemoTTL = 10 * time.Minute
 // How long the store waits for one answer of the log, and for several together, before it says that the log is away.
 // The contract wants Unavailable within 2 s.
 const (
-	attemptTimeout = 700 * time.Millisecond
+	attemptTimeout = 600 * time.Millisecond
 	patience       = 1700 * time.Millisecond
 	retryEvery     = 20 * time.Millisecond
 )

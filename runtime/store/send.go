@@ -13,10 +13,10 @@ import (
 // record's revision; [*Conflict] when another write came first and nothing of ours is or will be stored; or an error that
 // says whether the outcome is known. The same entries are sent again under the same write id for as long as they may
 // still be the next revision: whichever copy arrives first is the one that counts.
-func (s *Store[D]) pursue(key, writeID string, entries []Entry, err error) (revision uint64, _ error) {
+func (s *Store[D]) pursue(key, writeID string, entries []Entry, began time.Time, err error) (revision uint64, _ error) {
 	follows := entries[len(entries)-1].Follows
 	unsure := false
-	for end := time.Now().Add(patience); ; revision, err = s.batches.write(entries) {
+	for end := began.Add(patience); ; revision, err = s.batches.write(entries) {
 		_, lost := errors.AsType[*Conflict](err)
 		switch {
 		case err == nil:
@@ -34,7 +34,7 @@ func (s *Store[D]) pursue(key, writeID string, entries []Entry, err error) (revi
 			time.Sleep(retryEvery)
 			continue
 		}
-		revision, landed, err := s.find(key, follows, writeID)
+		revision, landed, err := s.find(key, follows, writeID, end)
 		switch {
 		case err != nil:
 			return 0, withOutcome(err, true)
@@ -72,10 +72,10 @@ const (
 	unclear              // revisions were removed: cannot tell
 )
 
-// find looks for what was written behind a revision.
-func (s *Store[D]) find(key string, follows uint64, writeID string) (uint64, trace, error) {
+// find looks for what was written behind a revision, until end at the latest.
+func (s *Store[D]) find(key string, follows uint64, writeID string, end time.Time) (uint64, trace, error) {
 	var rev Revision
-	err := insist(context.Background(), func(ctx context.Context) (err error) {
+	err := insistUntil(context.Background(), end, func(ctx context.Context) (err error) {
 		rev, err = s.log.After(ctx, key, follows)
 		return err
 	})

@@ -1,0 +1,163 @@
+package runtime_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"muster/runtime/natstest"
+	"muster/wire"
+)
+
+// What [runtime.Bus.Follow] and the confirmation of views lean on.
+var assumedOfConsumers = map[string]assumption{
+	"NewConsumerTellsThatNothingIsThere": tellsNothing,
+	"NewConsumerBringsTheLastOfAKey":     bringsLast,
+	"FeedIsWithoutGaps":                  withoutGaps,
+	"HeartbeatHasAStatus":                heartbeat,
+	"ConsumerGoesWithItsSubscription":    goesWithSubscription,
+}
+
+// push makes a consumer like the product's and returns what it delivers.
+func (r *raw) push(t *testing.T, change func(*jetstream.ConsumerConfig)) (*jetstream.ConsumerInfo, *nats.Subscription) {
+	t.Helper()
+	inbox := r.nc.NewInbox()
+	sub, err := r.nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := jetstream.ConsumerConfig{
+		Name: "assume-" + nuid.Next(), DeliverSubject: inbox,
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, AckPolicy: jetstream.AckNonePolicy,
+		IdleHeartbeat: time.Second, InactiveThreshold: 10 * time.Second, MemoryStorage: true, Replicas: 1,
+	}
+	change(&config)
+	c, err := r.js.CreatePushConsumer(within(t), r.stream.CachedInfo().Config.Name, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.CachedInfo(), sub
+}
+
+// next is the next message that is no heartbeat.
+func next(t *testing.T, sub *nats.Subscription) *nats.Msg {
+	t.Helper()
+	for {
+		m, err := sub.NextMsgWithContext(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Header.Get("Status") == "" {
+			return m
+		}
+	}
+}
+
+func tellsNothing(t *testing.T, r *raw, key string) {
+	info, _ := r.push(t, func(c *jetstream.ConsumerConfig) { c.FilterSubject = r.subject(key) })
+	if info.NumPending != 0 || info.Delivered.Consumer != 0 {
+		t.Errorf("pending %d, delivered %d", info.NumPending, info.Delivered.Consumer)
+	}
+}
+
+func bringsLast(t *testing.T, r *raw, key string) {
+	r.mustPublish(t, key, "1")
+	seq := r.mustPublish(t, key, "2")
+	for range 20 { // told as pending or as delivered, never as neither
+		info, sub := r.push(t, func(c *jetstream.ConsumerConfig) { c.FilterSubject = r.subject(key) })
+		if info.NumPending == 0 && info.Delivered.Consumer == 0 {
+			t.Error("the consumer says that nothing is there")
+		}
+		m := next(t, sub)
+		if meta, err := m.Metadata(); err != nil || meta.Sequence.Stream != seq || string(m.Data) != "2" {
+			t.Errorf("delivered was %s, %+v, %v; the last is %d", m.Data, meta, err, seq)
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// withoutGaps: a consumer from a sequence delivers every later revision of every key, in order, counted without a gap,
+// and its headers only if that was asked for.
+func withoutGaps(t *testing.T, r *raw, key string) {
+	begin, err := r.stream.Info(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sub := r.push(t, func(c *jetstream.ConsumerConfig) {
+		c.DeliverPolicy, c.OptStartSeq, c.HeadersOnly = jetstream.DeliverByStartSequencePolicy, begin.State.LastSeq+1, true
+	})
+	last := uint64(0)
+	for range 100 {
+		last = r.mustPublish(t, key, "value", "X-Test", "1")
+	}
+	before := begin.State.LastSeq
+	for count := uint64(1); before < last; count++ {
+		m := next(t, sub)
+		meta, err := m.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meta.Sequence.Consumer != count || meta.Sequence.Stream <= before {
+			t.Fatalf("delivery %d is number %d, sequence %d after %d", count, meta.Sequence.Consumer, meta.Sequence.Stream, before)
+		}
+		if m.Subject == r.subject(key) && (len(m.Data) != 0 || m.Header.Get("X-Test") != "1") {
+			t.Fatalf("delivered %q with headers %v", m.Data, m.Header)
+		}
+		before = meta.Sequence.Stream
+	}
+}
+
+func heartbeat(t *testing.T, r *raw, key string) {
+	_, sub := r.push(t, func(c *jetstream.ConsumerConfig) { c.FilterSubject = r.subject(key) })
+	m, err := sub.NextMsgWithContext(within(t))
+	if err != nil || m.Header.Get("Status") != "100" || len(m.Data) != 0 {
+		t.Errorf("got %v, %v", m, err)
+	}
+}
+
+func goesWithSubscription(t *testing.T, r *raw, key string) {
+	info, sub := r.push(t, func(c *jetstream.ConsumerConfig) {
+		c.FilterSubject, c.InactiveThreshold = r.subject(key), time.Second
+	})
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	natstest.Eventually(t, limit, "the consumer is gone", func() bool {
+		_, err := r.stream.Consumer(within(t), info.Name)
+		return errors.Is(err, jetstream.ErrConsumerNotFound)
+	})
+}
+
+// FACTS 7: with its stream the consumer is gone, and who listens is told nothing.
+func TestAssumeDeletedStreamIsSilent(t *testing.T) {
+	t.Parallel()
+	r := newRaw(t, natstest.Start(t).URL(), 1)
+	r.mustPublish(t, "key", "1")
+	info, sub := r.push(t, func(c *jetstream.ConsumerConfig) { c.FilterSubject = r.subject("key") })
+	next(t, sub)
+	config := r.stream.CachedInfo().Config
+	if err := r.js.DeleteStream(within(t), config.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.js.CreateStream(within(t), config); err != nil {
+		t.Fatal(err)
+	}
+	if seq := r.mustPublish(t, "key", "2"); seq != 1 {
+		t.Errorf("the new stream begins at %d", seq)
+	}
+	if _, err := r.js.PushConsumer(within(t), config.Name, info.Name); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Errorf("the old consumer: %v", err)
+	}
+	if m, err := sub.NextMsg(2500 * time.Millisecond); err == nil {
+		t.Errorf("the listener got %v: it is told now", m.Header)
+	}
+	if s, err := r.js.Stream(within(t), wire.BucketStream(testBucket.Name)); err != nil || !s.CachedInfo().Created.After(r.stream.CachedInfo().Created) {
+		t.Errorf("the time it was made does not tell the new stream from the old: %v", err)
+	}
+}
