@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/runtime/store"
@@ -124,7 +123,7 @@ func (c *crewOf) consume(ctx context.Context) error {
 // take puts a revision in hand, in place of an older one of its key.
 func (c *crewOf) take(ctx context.Context, m jetstream.Msg) {
 	key := wire.SubjectKey(c.Bucket.Name, m.Subject())
-	if gone, _ := marker(nats.Header(m.Headers())); gone {
+	if gone, _ := marker(m.Headers()); gone {
 		c.settle(m.Ack(), key)
 		return
 	}

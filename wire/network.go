@@ -88,7 +88,7 @@ type BGPPeerAddr struct {
 
 // RoutePolicy is what is imported from or exported to a peer.
 type RoutePolicy struct {
-	Type  string   `json:"type"`            // no_filtering, allow
+	Type  string   `json:"type"`           // no_filtering, allow
 	Value []string `json:"value,omitzero"` // networks, of allow
 }
 

@@ -135,7 +135,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 		c.EncryptedRackSecrets = &quorum.EncryptedRackSecrets{Salt: make([]byte, 32), Data: make([]byte, 56)}
 		return c
 	}
-	if !same().Equal(same()) || same().Digest() != same().Digest() {
+	if a, b := same(), same(); !a.Equal(b) || a.Digest() != b.Digest() {
 		t.Error("not equal to itself")
 	}
 	for name, change := range map[string]func(*quorum.Configuration){

@@ -71,7 +71,7 @@ func TestSecretsDoNotPrint(t *testing.T) {
 			"hex":    hex.EncodeToString(secret[:8]),
 			"HEX":    strings.ToUpper(hex.EncodeToString(secret[:8])),
 			"spaced": fmt.Sprintf("% x", secret[:8]),
-			"bytes":  strings.Trim(fmt.Sprint(secret[:8]), "[]"),
+			"bytes":  strings.Trim(fmt.Sprintf("%d", secret[:8]), "[]"),
 			"go":     strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", secret[:8]), "[]byte{"), "}"),
 			"base64": base64.StdEncoding.EncodeToString(secret[:9]),
 			"octal":  strings.Trim(fmt.Sprintf("%o", secret[:8]), "[]"),
