@@ -37,10 +37,11 @@ type Sight struct {
 func (b *Bus) Follow(ctx context.Context, bucket, key string, see func(Sight)) {
 	links := b.nc.StatusChanged(nats.CONNECTED)
 	defer b.nc.RemoveStatusListener(links)
-	last, blind := ^uint64(0), false
-	show := func(r store.Revision) {
-		if blind || r.Revision != last {
-			last, blind = r.Revision, false
+	var last store.Revision
+	shown, blind := false, false
+	show := func(r store.Revision) { // a bucket made anew begins with the same numbers, at another time
+		if !shown || blind || r.Revision != last.Revision || !r.Time.Equal(last.Time) {
+			last, shown, blind = r, true, false
 			see(Sight{Revision: r})
 		}
 	}
@@ -88,7 +89,7 @@ type watch struct {
 	bucket string
 	filter string
 	policy jetstream.DeliverPolicy
-	empty  func() // called when there is nothing to show at first
+	empty  func() // called when there was nothing to show until the first heartbeat
 	show   func(store.Revision)
 }
 
@@ -106,7 +107,7 @@ func (b *Bus) watch(ctx context.Context, w watch, links chan nats.Status) error 
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then, and the subscription with it
 	asked, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	consumer, err := b.js.CreatePushConsumer(asked, wire.BucketStream(w.bucket), jetstream.ConsumerConfig{
+	_, err = b.js.CreatePushConsumer(asked, wire.BucketStream(w.bucket), jetstream.ConsumerConfig{
 		Name:              "watch-" + nuid.Next(),
 		DeliverSubject:    inbox,
 		DeliverPolicy:     w.policy,
@@ -120,14 +121,11 @@ func (b *Bus) watch(ctx context.Context, w watch, links chan nats.Status) error 
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", w.filter, err)
 	}
-	if info := consumer.CachedInfo(); w.empty != nil && info.NumPending == 0 && info.Delivered.Consumer == 0 {
-		w.empty()
-	}
 	poll := time.NewTimer(followPoll + time.Duration(rand.Int64N(int64(followPoll/4))))
 	defer poll.Stop()
 	silence := time.NewTimer(followSilence)
 	defer silence.Stop()
-	for {
+	for seen := false; ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -139,9 +137,18 @@ func (b *Bus) watch(ctx context.Context, w watch, links chan nats.Status) error 
 			return fmt.Errorf("watch %s: no heartbeat", w.filter)
 		case m := <-messages:
 			silence.Reset(followSilence)
+			if n, err := sub.Dropped(); n > 0 || err != nil {
+				return err // something was left out: look anew
+			}
 			if m.Header.Get("Status") != "" {
+				// A heartbeat comes when there is nothing to deliver. What a consumer tells when it is made is no such sign:
+				// on three servers it may begin behind the leader.
+				if w.empty != nil && !seen {
+					w.empty()
+				}
 				continue
 			}
+			seen = true
 			r, err := revision(w.bucket, m)
 			if err != nil {
 				return err

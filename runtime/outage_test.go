@@ -301,30 +301,7 @@ func makeBucket(t *testing.T, js jetstream.JetStream, config jetstream.StreamCon
 	return kv
 }
 
-// The bucket is deleted and made anew between two looks at it. Its revisions begin again, so that a guess of the old one
-// would fit: what stands in the new one must not be overwritten with what stood in the old.
-func TestStoreBucketMadeAnewUnnoticed(t *testing.T) {
-	t.Parallel()
-	l := newLine(t, natstest.Start(t).URL(), 1)
-	js := jetStream(t, l.operator)
-	old := update(t, l.store, "key", store.Origin{}, set("old", 1))
-	kv := makeBucket(t, js, deleteBucket(t, l, js))
-	revision, err := kv.PutString(within(t), "key", `{"new":1}`)
-	if err != nil || revision != old.Revision {
-		t.Fatalf("put: revision %d, %v; the test needs revision %d again", revision, err, old.Revision)
-	}
-	if r, err := l.store.Update(within(t), "key", store.Origin{}, set("more", 1)); err == nil {
-		wantChanged(t, r, tally{"new": 1, "more": 1})
-	} else {
-		wantError(t, err, wire.Unavailable) // that is honest, too
-	}
-	usable(t, l.log)
-	if r := view(t, l.store, "key"); r.Doc["old"] != 0 || r.Doc["new"] != 1 {
-		t.Errorf("the new bucket holds %v: a guess of the old one was written over it", r.Doc)
-	}
-}
-
-// Likewise when the process has seen that the bucket was gone.
+// A bucket is made anew, with revisions that begin again, after the process has seen that it was gone.
 func TestStoreBucketMadeAnew(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, natstest.Start(t).URL(), 1)

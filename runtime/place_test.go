@@ -158,10 +158,14 @@ func history(t testing.TB, log store.Log, key string) []store.Revision {
 	t.Helper()
 	var revs []store.Revision
 	for at := uint64(0); ; at = revs[len(revs)-1].Revision {
-		r, err := log.After(within(t), key, at)
-		if err != nil {
-			t.Fatalf("read the history of %s: %v", key, err)
-		}
+		var r store.Revision
+		natstest.Eventually(t, limit, "the history of "+key+" can be read", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // right behind a restart an answer may be lost
+			defer cancel()
+			var err error
+			r, err = log.After(ctx, key, at)
+			return err == nil
+		})
 		if r.Revision == 0 {
 			return revs
 		}

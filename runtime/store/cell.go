@@ -12,7 +12,11 @@ const maxGroup = 400
 type cell[D any] struct {
 	mu      sync.Mutex
 	waiting []*waiter[D]
-	losses  int // races lost in a row; only the committer uses it
+
+	// Only the committer uses these.
+	losses    int       // races lost in a row
+	lostOn    uint64    // the revision that they were lost on
+	lostSince time.Time // when the first was lost on that
 }
 
 // enqueue adds a waiter to its key's cell, and starts the cell if there was none.
@@ -44,7 +48,7 @@ func (s *Store[D]) run(key string, c *cell[D]) {
 // goOn goes on after a group: at once, or after a pause with those that lost a race.
 func (s *Store[D]) goOn(key string, c *cell[D], lost []*waiter[D]) {
 	if len(lost) == 0 {
-		c.losses = 0
+		c.losses, c.lostSince = 0, time.Time{}
 		s.run(key, c)
 		return
 	}
@@ -57,6 +61,16 @@ func (s *Store[D]) goOn(key string, c *cell[D], lost []*waiter[D]) {
 		time.Sleep(wait)
 		s.run(key, c)
 	})
+}
+
+// stuck tells whether races have been lost on one revision for as long as a request may wait: nobody's write is completed,
+// as on a cluster without a majority.
+func (c *cell[D]) stuck(follows uint64) bool {
+	if c.lostSince.IsZero() || c.lostOn != follows {
+		c.lostOn, c.lostSince = follows, time.Now()
+		return false
+	}
+	return time.Since(c.lostSince) > patience
 }
 
 // pause is the longest wait after so many races lost in a row. The first is for free: reading again takes as long as the

@@ -185,7 +185,7 @@ func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], 
 		revision, err = s.pursue(key, writeID, entries, began, err)
 	}
 	if _, lost := errors.AsType[*Conflict](err); lost {
-		return s.lose(key, group)
+		return s.lose(key, base.follows, group)
 	}
 	if err != nil {
 		s.guesses.drop(key)
@@ -247,7 +247,9 @@ const quickSize = 16 << 10
 // oversize ends a group whose document would not fit: one by one, so that only those that make it too large fail.
 func (s *Store[D]) oversize(key string, group []*waiter[D], size, limit int) (lost []*waiter[D]) {
 	if len(group) == 1 {
-		return s.refuse(group, TooLarge("the record of "+key, size, limit))
+		group[0].refusal = TooLarge("the record of "+key, size, limit)
+		s.finishRefused(group[0])
+		return nil
 	}
 	for i := range group {
 		lost = append(lost, s.commit(key, group[i:i+1])...)
@@ -262,8 +264,14 @@ func TooLarge(what string, size, limit int) *wire.Error {
 }
 
 // lose handles a lost race: retries find their first attempt's outcome, the others try again.
-func (s *Store[D]) lose(key string, group []*waiter[D]) (again []*waiter[D]) {
+func (s *Store[D]) lose(key string, follows uint64, group []*waiter[D]) (again []*waiter[D]) {
 	s.guesses.drop(key)
+	s.mu.Lock()
+	c := s.cells[key]
+	s.mu.Unlock()
+	if c.stuck(follows) {
+		return s.refuse(group, away(errors.New("every write meets another that is not completed")))
+	}
 	for _, w := range group {
 		if w.from.MemoKey != "" && w.sameAs == nil {
 			if r, err := s.recall(w.from); err != nil {

@@ -14,8 +14,10 @@
 //   - A value that cannot be decoded is an error, never "absent", and never overwritten.
 //
 // What makes progress: a lost race means that another writer won; a replica reads again and comes back with everything
-// that waits. The gap: an operator who purges a key between a write without answer and the look for it makes that
-// outcome unknown, unless the request had an id.
+// that waits. The gaps: an operator who purges a key between a write without answer and the look for it makes that
+// outcome unknown, unless the request had an id. And a bucket of record that is deleted and made anew within the half
+// second between two looks at it may have a guess of the old one written over a key that is at the same revision again;
+// stop the functions before you make one anew.
 package store
 
 import (
@@ -103,6 +105,11 @@ func (s *Store[D]) Update(ctx context.Context, key string, from Origin, change C
 // goroutine that serves others too.
 func (s *Store[D]) UpdateThen(ctx context.Context, key string, from Origin, change Change[D], then func(Result[D], error)) {
 	w := &waiter[D]{from: from, change: change, then: then}
+	if ctx.Err() != nil {
+		w.stop = func() bool { return true }
+		w.giveUp()
+		return
+	}
 	w.stop = atDeadline(ctx, w.giveUp)
 	s.enqueue(key, w)
 }
