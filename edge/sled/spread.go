@@ -129,7 +129,8 @@ func (p *spread) steps(now time.Time) []step {
 	return steps
 }
 
-// next is when steps has something to give although nothing happens before; zero for never.
+// next is when steps, which has just been asked, has something to give again although nothing happens before; zero for
+// never.
 func (p *spread) next() time.Time {
 	var next time.Time
 	for b, m := range p.peers {
