@@ -10,12 +10,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"muster/functions/declare"
+	"muster/functions/join"
 	"muster/runtime"
+	"muster/wire"
 )
 
 // stopWithin is how long a process may take to finish what it has after SIGTERM.
@@ -44,14 +47,23 @@ type process struct {
 // functions makes the functions named, all when none is.
 func functions(bus *runtime.Bus, names []string) []runtime.Function {
 	all := map[string]func() runtime.Function{
-		"declare": func() runtime.Function {
+		wire.Join: func() runtime.Function {
+			return join.New(join.Deps{
+				Racks: bus.Bucket(runtime.Racks), Networks: bus.Bucket(runtime.Networks), Sleds: bus.Bucket(runtime.Sleds),
+				Ask: func(ctx context.Context, to wire.Baseboard, op string, body, reply any) error {
+					return bus.Ask(ctx, wire.SledSubject(to, op), body, reply)
+				},
+				NewID: uuid.NewString, Now: time.Now,
+			})
+		},
+		wire.Declare: func() runtime.Function {
 			return declare.New(declare.Deps{
 				Wanted: bus.Bucket(runtime.Wanted), Reported: bus.Bucket(runtime.Reported), Now: time.Now,
 			})
 		},
 	}
 	if len(names) == 0 {
-		names = []string{"declare"}
+		names = []string{wire.Declare, wire.Join}
 	}
 	var fns []runtime.Function
 	for _, name := range names {
@@ -130,7 +142,7 @@ func (p *process) stop() error {
 // serve is the command `muster serve`.
 type serve struct {
 	connection
-	Functions []string `arg:"" optional:"" enum:"declare" help:"Functions to run: declare. All when none is named."`
+	Functions []string `arg:"" optional:"" enum:"declare,join" help:"Functions to run: declare, join. All when none is named."`
 	HTTP      string   `name:"http" placeholder:"ADDR" help:"Where to serve /livez, /readyz and /metrics (default 127.0.0.1:9464, or a free port when that is taken); port 0 takes a free one."`
 	Replicas  int      `default:"1" placeholder:"N" help:"On how many servers of a cluster a bucket that is made here is kept, 1 to 5 (default ${default}). One that is there with fewer stays as it is, and /readyz says so."`
 }

@@ -9,13 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"muster/edge/hive"
 	"muster/runtime"
 )
 
@@ -24,6 +22,7 @@ type up struct {
 	Listen string `default:"127.0.0.1:4222" placeholder:"ADDR" help:"Where the NATS server listens, host:port (default ${default}); port 0 takes a free one."`
 	Store  string `default:".muster" placeholder:"DIR" help:"Where the NATS server keeps its streams (default ${default}). They are there again at the next start; remove the folder to begin anew."`
 	HTTP   string `name:"http" placeholder:"ADDR" help:"Where to serve /livez, /readyz and /metrics (default 127.0.0.1:9464, or a free port when that is taken); port 0 takes a free one."`
+	Sleds  int    `default:"5" placeholder:"N" help:"How many demo sleds to run: 913-0000019:2FAKE001 and so on (default ${default})."`
 	Hives  int    `default:"2" placeholder:"N" help:"How many demo hives to run: h1, h2 and so on (default ${default})."`
 }
 
@@ -35,6 +34,9 @@ func (up) Help() string {
 func (c up) Run(ctx context.Context, std streams) error {
 	if c.Hives < 0 || c.Hives > 1000 {
 		return &exit{exitUsage, errors.New("--hives must be 0 to 1000")}
+	}
+	if c.Sleds < 0 || c.Sleds > 999 {
+		return &exit{exitUsage, errors.New("--sleds must be 0 to 999")}
 	}
 	host, port, err := parseListen(c.Listen)
 	if err != nil {
@@ -62,15 +64,16 @@ func (c up) Run(ctx context.Context, std streams) error {
 	if err := p.waitReady(ctx); err != nil {
 		return errors.Join(err, p.stop())
 	}
-	demo, err := demoHives(ctx, url, c.Hives, log)
-	if err != nil {
+	demo := &demo{url: url, log: log}
+	if err := errors.Join(demo.hives(ctx, c.Hives), demo.sleds(ctx, c.Sleds, filepath.Join(c.Store, "sleds"))); err != nil {
+		demo.stop()
 		return errors.Join(err, p.stop())
 	}
 	fmt.Fprintf(std.out, upText, url, url, url)
 	fmt.Fprintf(std.out, "ready nats=%s http=http://%s\n", url, p.http.Addr)
 	<-ctx.Done()
 	log.Info("stopping", "within", stopWithin)
-	demo()
+	demo.stop()
 	return p.stop()
 }
 
@@ -142,30 +145,6 @@ func embedded(host string, port int, store string, log *slog.Logger) (*server.Se
 	srv.Shutdown()
 	srv.WaitForShutdown()
 	return nil, err
-}
-
-// demoHives runs hives in this process and returns what stops them.
-func demoHives(ctx context.Context, url string, n int, log *slog.Logger) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	stop = func() { cancel(); wg.Wait() }
-	for i := range n {
-		name := "h" + strconv.Itoa(i+1)
-		bus, err := runtime.Connect(runtime.Options{Name: "muster hive " + name, Dial: runtime.URL(url), Log: log})
-		if err != nil {
-			stop()
-			return nil, err
-		}
-		wg.Go(func() {
-			hive.Run(ctx, hive.Config{Name: name, Bus: bus, Log: log.With("hive", name)})
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			if err := bus.Close(end); err != nil {
-				log.Warn("close connection", "hive", name, "cause", err)
-			}
-		})
-	}
-	return stop, nil
 }
 
 // serverLog passes on what an operator should see of the embedded server's log.

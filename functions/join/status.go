@@ -14,17 +14,17 @@ type Status struct {
 	Rack              string           `json:"rack"`
 	ID                string           `json:"id,omitempty"`
 	Message           string           `json:"message,omitempty"`
-	Generation        uint64           `json:"generation,omitempty"`
-	WrittenGeneration uint64           `json:"written_generation,omitempty"`
+	Generation        uint64           `json:"generation,omitzero"`
+	WrittenGeneration uint64           `json:"written_generation,omitzero"`
 	Missing           []wire.Baseboard `json:"missing,omitempty"` // are awaited
 	Problems          []sledProblem    `json:"problems,omitempty"`
 
 	// of trust_quorum_reconfigure and trust_quorum_committing
 	RackID             string           `json:"rack_id,omitempty"`
-	Epoch              uint64           `json:"epoch,omitempty"`
+	Epoch              uint64           `json:"epoch,omitzero"`
 	LastCommittedEpoch *uint64          `json:"last_committed_epoch,omitempty"`
 	Members            []wire.Baseboard `json:"members,omitempty"`
-	Threshold          int              `json:"threshold,omitempty"`
+	Threshold          int              `json:"threshold,omitzero"`
 
 	// of trust_quorum_preparing
 	Config        *quorum.Configuration `json:"config,omitempty"`
