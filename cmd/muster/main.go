@@ -32,6 +32,7 @@ type cli struct {
 	Sled  sleds `cmd:"" help:"Run on a sled: its part in the rack's trust quorum, its start and its network."`
 	Hive  hives `cmd:"" help:"Run on a hive: carry out its declaration and report."`
 	Call  call  `cmd:"" help:"Send one request and print the reply."`
+	Watch watch `cmd:"" help:"Show progress as it happens."`
 	Bench bench `cmd:"" help:"Measure the functions beside what NATS itself does."`
 }
 
