@@ -20,7 +20,7 @@ import (
 const maxBody = 256 << 10
 
 // strict is one value, so that it is not made for every request.
-var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
+var strict = json.JoinOptions(json.RejectUnknownMembers(true))
 
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 

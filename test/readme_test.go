@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/functions/declare"
+	"muster/functions/join"
 	"muster/runtime"
 	"muster/runtime/natstest"
 	"muster/wire"
@@ -136,9 +137,11 @@ func TestContractListsEveryCode(t *testing.T) {
 		listed = append(listed, m[1])
 	}
 	given := map[wire.Code]bool{}
-	for _, op := range runtime.SchemasOf(declare.New(declare.Deps{})).Ops {
-		for _, code := range op.Errors {
-			given[code] = true
+	for _, fn := range []runtime.Function{declare.New(declare.Deps{}), join.New(join.Deps{})} {
+		for _, op := range runtime.SchemasOf(fn).Ops {
+			for _, code := range op.Errors {
+				given[code] = true
+			}
 		}
 	}
 	for code := range given {
