@@ -86,6 +86,9 @@ func read(subject string, reply *nats.Msg) (answer, error) {
 		Retryable: *form.Retryable, Details: *form.Details,
 	}
 	want, known := contract[*form.Code]
+	if !known {
+		want, known = joinContract[*form.Code]
+	}
 	switch {
 	case !known:
 		return a, fmt.Errorf("unknown error_code in %s", reply.Data)
@@ -194,4 +197,22 @@ func (a answer) into(t testing.TB, v any) {
 	if err := json.Unmarshal(a.raw, v); err != nil {
 		t.Fatalf("%s: %v: %.300s", a.subject, err, a.raw)
 	}
+}
+
+// joinContract is the table of join's own error codes.
+var joinContract = map[wire.Code]struct {
+	status    int
+	retryable bool
+}{
+	"RackNotFound":                       {404, false},
+	"MultirackJoinPendingConfigUpdate":   {409, true},
+	"MultirackJoinGenerationUnavailable": {409, false},
+	"MultirackJoinNotStarted":            {409, false},
+	"MultirackJoinInProgress":            {409, false},
+	"MultirackJoinCompleted":             {409, false},
+	"MultirackJoinFailed":                {409, false},
+	"MembershipChangeNoLongerAllowed":    {409, false},
+	"StillInitializing":                  {409, false},
+	"AlreadyInitialized":                 {409, false},
+	"InitializationFailed":               {409, false},
 }

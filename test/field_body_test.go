@@ -64,7 +64,7 @@ func TestField_B045_GarbageToEveryEndpoint(t *testing.T) {
 	s := natstest.Start(t)
 	p := serveProcess(t, s.URL())
 	nc := natstest.Connect(t, s.URL())
-	id := micro(t, nc, "$SRV.PING").ID
+	id := micro(t, nc, "$SRV.PING.muster-declare").ID
 	schemas := schemasOf(t, nc)
 	ask(t, nc, "muster.declare.set.h1.h1", state("up")).ok(t)
 
@@ -135,7 +135,7 @@ func TestField_B045_GarbageToEveryEndpoint(t *testing.T) {
 			t.Errorf("an orderly caller beside it, %d: %v", i, err)
 		}
 	}
-	if got := micro(t, nc, "$SRV.PING").ID; got != id || !p.running() {
+	if got := micro(t, nc, "$SRV.PING.muster-declare").ID; got != id || !p.running() {
 		t.Errorf("service id %s, was %s", got, id)
 	}
 	_, metrics := p.get("/metrics")

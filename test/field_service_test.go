@@ -122,7 +122,7 @@ func micro(t *testing.T, nc *nats.Conn, subject string) microReply {
 func endpoints(t *testing.T, nc *nats.Conn) map[string]microEndpoint {
 	t.Helper()
 	ops := map[string]microEndpoint{}
-	for _, e := range micro(t, nc, "$SRV.INFO").Endpoints {
+	for _, e := range micro(t, nc, "$SRV.INFO.muster-declare").Endpoints {
 		ops[e.Name] = e
 	}
 	return ops

@@ -31,7 +31,7 @@ func TestServeBeforeItsServer(t *testing.T) {
 	}
 	nc := natstest.Connect(t, s.URL())
 	ask(t, nc, "muster.declare.set.h1.a", state("up")).ok(t)
-	id := micro(t, nc, "$SRV.PING").ID
+	id := micro(t, nc, "$SRV.PING.muster-declare").ID
 
 	s.Stop() // and later goes away, and comes back
 	natstest.Eventually(t, startLimit, "the process is not ready", func() bool {
@@ -47,7 +47,7 @@ func TestServeBeforeItsServer(t *testing.T) {
 	if d := ask(t, nc, "muster.declare.view.h1", "").ok(t); len(d.Agents) != 2 {
 		t.Errorf("agents %v, want a and b", d.Agents)
 	}
-	if again := micro(t, nc, "$SRV.PING").ID; again != id {
+	if again := micro(t, nc, "$SRV.PING.muster-declare").ID; again != id {
 		t.Errorf("the service was restarted: id %s, was %s", again, id)
 	}
 	p.signal(syscall.SIGTERM)
