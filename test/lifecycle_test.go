@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"syscall"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"muster/runtime"
 	"muster/runtime/natstest"
 	"muster/wire"
 )
@@ -26,9 +28,11 @@ func TestServeBeforeItsServer(t *testing.T) {
 	}
 	s.Up()
 	p.waitReady()
-	if status, body := p.get("/readyz"); status != 200 {
+	status, body := p.get("/readyz")
+	if status != 200 {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
+	aLineACheck(t, body)
 	nc := natstest.Connect(t, s.URL())
 	ask(t, nc, "muster.declare.set.h1.a", state("up")).ok(t)
 	id := micro(t, nc, "$SRV.PING.muster-declare").ID
@@ -53,6 +57,28 @@ func TestServeBeforeItsServer(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	if code := p.waitExit(25 * time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// aLineACheck checks the form of /readyz: JSON, and each check on a line of its own.
+func aLineACheck(t *testing.T, body string) {
+	t.Helper()
+	var all struct {
+		Ready  *bool           `json:"ready"`
+		Checks []runtime.Check `json:"checks"`
+	}
+	if err := json.Unmarshal([]byte(body), &all); err != nil || all.Ready == nil || len(all.Checks) < 3 {
+		t.Errorf("/readyz: %v: %s", err, body)
+	}
+	for _, c := range all.Checks {
+		for line := range strings.Lines(body) {
+			if n := strings.Count(line, `"name":`); n > 1 {
+				t.Errorf("/readyz: %d checks on a line: %s", n, line)
+			}
+		}
+		if c.Name == "" || *all.Ready && !c.OK {
+			t.Errorf("/readyz: %+v in %s", c, body)
+		}
 	}
 }
 
@@ -199,6 +225,17 @@ func TestSigtermWhenIdle(t *testing.T) {
 		p.signal(sig)
 		if code := p.waitExit(5 * time.Second); code != 0 {
 			t.Errorf("%s: exit code %d", name, code)
+		}
+	}
+}
+
+func TestSigtermBeforeReady(t *testing.T) {
+	for _, args := range [][]string{{"serve", "--http", "127.0.0.1:0"}, {"hive", "--name", "h1"}} {
+		p := launch(t, append(args, "--nats", natstest.Reserve(t).URL())...)
+		natstest.Eventually(t, startLimit, "the process says something", func() bool { return p.err.String() != "" })
+		p.signal(syscall.SIGTERM)
+		if code := p.waitExit(5 * time.Second); code != 0 {
+			t.Errorf("%v: exit code %d", args, code)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"muster/runtime/natstest"
 	"muster/wire"
 )
@@ -103,5 +105,31 @@ func TestHiveProcess(t *testing.T) {
 	hive.signal(syscall.SIGTERM)
 	if code := hive.waitExit(25 * time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// A hive whose user may only follow its own key and report to its own key needs nothing else.
+func TestHiveWithItsOwnPermissions(t *testing.T) {
+	s := natstest.Start(t, natstest.With(func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "operator", Password: "o"},
+			{Username: "h1", Password: "h", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{
+					"$JS.API.CONSUMER.CREATE.KV_muster_wanted.*.$KV.muster_wanted.h1", "$KV.muster_reported.h1",
+				}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}},
+		}
+	}))
+	as := func(user string) string { return strings.Replace(s.URL(), "nats://", "nats://"+user+"@", 1) }
+	startReplica(t, as("operator:o"), "declare", 1)
+	nc := natstest.Connect(t, as("operator:o"))
+	ask(t, nc, "muster.declare.set.h1.atlas", state("up")).ok(t)
+	hive := launch(t, "hive", "--nats", as("h1:h"), "--name", "h1")
+	takenUp(t, as("operator:o"), "h1", "up")
+	ask(t, nc, "muster.declare.set.h1.atlas", state("paused")).ok(t)
+	takenUp(t, as("operator:o"), "h1", "paused")
+	if strings.Contains(strings.ToLower(hive.err.String()), "violation") {
+		t.Error("the hive was refused something")
 	}
 }

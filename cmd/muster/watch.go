@@ -92,14 +92,10 @@ func (c watchRack) Run(ctx context.Context, std streams) error {
 		}
 		silent = 0
 		show(progress(s))
-		switch s.State {
-		case join.Completed, join.Initialized:
-			return true, nil
-		case join.Failed:
+		if s.State == join.Failed {
 			return true, &exit{exitConflict, errors.New(s.Message)}
-		default:
-			return false, nil
 		}
+		return s.State == join.Completed || s.State == join.Initialized, nil
 	})
 }
 

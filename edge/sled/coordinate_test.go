@@ -402,7 +402,7 @@ func TestCoordinate_Superseded(t *testing.T) {
 		}
 		mu.Unlock()
 		w.silence(false, board(1))
-		time.Sleep(retryMax)
+		time.Sleep(retryMax + identityTimeout)
 		if got := w.acked(board(2)); got != "1234" {
 			t.Errorf("acks %s", got)
 		}

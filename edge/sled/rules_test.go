@@ -233,16 +233,16 @@ func TestCommit(t *testing.T) {
 		field string
 		equal bool
 	}{
-		"prepared":                {now: one, epoch: 4},
-		"again":                   {now: done, epoch: 5, equal: true},
-		"never prepared":          {now: fresh, epoch: 4, code: wire.NotPrepared},
-		"not prepared yet":        {now: one, epoch: 5, code: wire.NotPrepared},
-		"superseded":              {now: two, epoch: 4, code: wire.StaleEpoch},
-		"before the one commited": {now: done, epoch: 4, code: wire.StaleEpoch},
-		"another rack":            {now: one, rack: "other", epoch: 4, code: wire.WrongRack},
-		"epoch 0":                 {now: one, code: wire.InvalidRequest, field: "epoch"},
-		"epoch 2^63":              {now: one, epoch: 1 << 63, code: wire.InvalidRequest, field: "epoch"},
-		"a rack without a name":   {now: one, rack: "!", epoch: 4, code: wire.InvalidRequest, field: "rack_id"},
+		"prepared":                 {now: one, epoch: 4},
+		"again":                    {now: done, epoch: 5, equal: true},
+		"never prepared":           {now: fresh, epoch: 4, code: wire.NotPrepared},
+		"not prepared yet":         {now: one, epoch: 5, code: wire.NotPrepared},
+		"superseded":               {now: two, epoch: 4, code: wire.StaleEpoch},
+		"before the one committed": {now: done, epoch: 4, code: wire.StaleEpoch},
+		"another rack":             {now: one, rack: "other", epoch: 4, code: wire.WrongRack},
+		"epoch 0":                  {now: one, code: wire.InvalidRequest, field: "epoch"},
+		"epoch 2^63":               {now: one, epoch: 1 << 63, code: wire.InvalidRequest, field: "epoch"},
+		"a rack without a name":    {now: one, rack: "!", epoch: 4, code: wire.InvalidRequest, field: "rack_id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if x.rack == "" {

@@ -24,7 +24,11 @@ func open(t testing.TB, dir string) (*store, *state) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { st.close() })
+	t.Cleanup(func() {
+		if err := st.close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return st, s
 }
 
@@ -106,7 +110,9 @@ func TestStore_IsOneProcess(t *testing.T) {
 func TestStore_IsOneSled(t *testing.T) {
 	dir := t.TempDir()
 	st, _ := open(t, dir)
-	st.close()
+	if err := st.close(); err != nil {
+		t.Error(err)
+	}
 	if _, _, err := openStore(dir, board(3), rand.Reader); err == nil {
 		t.Error("another sled may use it")
 	}
@@ -120,7 +126,9 @@ func TestStore_ATornFileMeansNothing(t *testing.T) {
 	if err := st.save(now); err != nil {
 		t.Fatal(err)
 	}
-	st.close()
+	if err := st.close(); err != nil {
+		t.Error(err)
+	}
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +143,9 @@ func TestStore_ATornFileMeansNothing(t *testing.T) {
 		if _, err := os.Stat(torn); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("it is left there: %v", err)
 		}
-		st.close()
+		if err := st.close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -300,6 +310,8 @@ func TestStore_SurvivesKill(t *testing.T) {
 		if now.written < said {
 			t.Fatalf("generation %d was said to be stored, %d is", said, now.written)
 		}
-		st.close()
+		if err := st.close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
