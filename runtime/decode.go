@@ -132,7 +132,7 @@ func dotted(p jsontext.Pointer, t reflect.Type) string {
 		}
 		t = step(t, token)
 		if b.Len() > maxField {
-			return b.String()[:maxField] + "…"
+			return strings.ToValidUTF8(b.String()[:maxField], "") + "…"
 		}
 	}
 	return strings.ToValidUTF8(b.String(), "\uFFFD")
