@@ -191,9 +191,9 @@ func (x *exchange) serve() {
 		x.done(nil, err)
 		return
 	}
-	margin := min(max(in.timeout/20, min(in.timeout/2, 2*sweepEvery)), 100*time.Millisecond)
+	margin := min(max(in.timeout/10, min(in.timeout/2, 2*sweepEvery)), 200*time.Millisecond)
 	end := in.arrived.Add(in.timeout)
-	x.deadline.soft, x.deadline.hard, x.deadline.late = end.Add(-margin), end.Add(-margin/2), x.late
+	x.deadline.soft, x.deadline.hard, x.deadline.late = end.Add(-margin), end.Add(-margin/4), x.late
 	x.s.deadlines.add(&x.deadline)
 	x.op.handle(&x.deadline, in, x.done)
 }

@@ -76,20 +76,20 @@ func oneCreateWins(t *testing.T, nc *nats.Conn, a, b *replica, rounds int) {
 	}
 }
 
-// lossy is a replica behind a proxy that loses all that goes to it for 3 s, from right after the next publish to h1's
-// key was passed on.
-func lossy(t *testing.T) (s *natstest.Node, r *replica, lose func()) {
+// lossy is a replica behind a proxy that loses all that goes to it for a while, from right after the next publish to
+// h1's key was passed on.
+func lossy(t *testing.T) (s *natstest.Node, r *replica, lose func(lasts time.Duration)) {
 	s = natstest.Start(t)
 	p := natstest.StartProxy(t, s.URL())
 	r = startReplica(t, p.URL(), "declareA", 1)
 	t.Cleanup(p.Cut) // before the replica stops: an end in order would wait for the answers that were lost
-	lose = func() {
+	lose = func(lasts time.Duration) {
 		p.OnClientBytes(func(b []byte) {
 			if words := bytes.Fields(b); len(words) > 1 && bytes.HasSuffix(words[0], []byte("PUB")) &&
 				string(words[1]) == "$KV.muster_wanted.h1" {
 				p.OnClientBytes(nil)
 				p.DropToClient(true)
-				time.AfterFunc(3*time.Second, func() { p.DropToClient(false) })
+				time.AfterFunc(lasts, func() { p.DropToClient(false) })
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func lostAck(t *testing.T, before string, second bool, subject, body string, hea
 		ask(t, nc, r.subject("set.h1.a"), state(before)).ok(t)
 		revisions++
 	}
-	lose()
+	lose(3 * time.Second)
 	first := ask(t, nc, r.subject(subject), body, headers...)
 	stored := kv.last("h1").Sequence
 	if first.failure == nil {
@@ -156,13 +156,33 @@ func lostAck(t *testing.T, before string, second bool, subject, body string, hea
 	}
 }
 
+// A line that is lost for less than the function has patience: it finds its own write, and nobody needs to retry.
+func TestField_B010_OwnWriteIsFound(t *testing.T) {
+	for name, headers := range map[string][]string{"without an id": nil, "with an id": {"Muster-Request-Id", "one"}} {
+		t.Run(name, func(t *testing.T) {
+			s, r, lose := lossy(t)
+			nc := natstest.Connect(t, s.URL())
+			kv := wanted(t, nc)
+			ask(t, nc, r.subject("set.h1.a"), state("paused")).ok(t)
+			lose(time.Second)
+			d := ask(t, nc, r.subject("set.h1.a"), state("up"), headers...).ok(t)
+			if !d.Changed || d.Revision != kv.last("h1").Sequence || d.Agents["a"].State != wire.Up {
+				t.Errorf("answered %+v, stored is revision %d", d, kv.last("h1").Sequence)
+			}
+			if h := kv.history("h1"); len(h) != 2 {
+				t.Errorf("%d revisions, want 2", len(h))
+			}
+		})
+	}
+}
+
 // A change by somebody else between the attempts stays, and the retry still gets its own outcome.
 func TestField_B010_NewerChangeStays(t *testing.T) {
 	s, r, lose := lossy(t)
 	nc := natstest.Connect(t, s.URL())
 	other := startReplica(t, s.URL(), "declareB", 1)
 	ask(t, nc, r.subject("set.h1.a"), state("paused")).ok(t)
-	lose()
+	lose(3 * time.Second)
 	id := []string{"Muster-Request-Id", "one"}
 	ask(t, nc, r.subject("set.h1.a"), state("up"), id...).refused(t, wire.Unavailable)
 	first := wanted(t, nc).last("h1").Sequence

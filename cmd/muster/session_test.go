@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/runtime/natstest"
 )
@@ -78,6 +80,32 @@ func TestREADME_NATS(t *testing.T) {
 	t.Setenv("NATS_URL", node.URL())
 	if diff := cmp.Diff(want.String(), replay(t, want.String())); diff != "" {
 		t.Errorf("the README shows something else (-README +got):\n%s", diff)
+	}
+	bucketsAsIn(t, string(readme), natstest.Connect(t, node.URL()))
+}
+
+// bucketsAsIn compares the table in a README with the buckets that are there.
+func bucketsAsIn(t *testing.T, readme string, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onOff := map[bool]string{true: "on", false: "off"}
+	there := map[string]string{}
+	for s := range js.ListStreams(t.Context()).Info() {
+		c := s.Config
+		there[c.Name] = fmt.Sprintf("%d | %s | %s | %s", c.MaxMsgsPerSubject, onOff[c.AllowDirect], onOff[c.AllowAtomicPublish], onOff[c.AllowMsgTTL])
+	}
+	row := regexp.MustCompile("(?m)^\\| `\\w+` \\| `(KV_\\w+)` \\| [^|]+ \\| [^|]+ \\| (.+) \\|$")
+	for _, m := range row.FindAllStringSubmatch(readme, -1) {
+		if there[m[1]] != m[2] {
+			t.Errorf("%s: the README says %q, it is %q (history, direct get, atomic batches, TTL)", m[1], m[2], there[m[1]])
+		}
+		delete(there, m[1])
+	}
+	if len(there) > 0 {
+		t.Errorf("not in the README: %v", there)
 	}
 }
 

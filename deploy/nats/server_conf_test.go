@@ -15,14 +15,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"muster/functions/declare"
@@ -88,7 +86,6 @@ func TestServerConf_DeclareRunsOnIt(t *testing.T) {
 	serve(t, node.URL())
 	nc := natstest.Connect(t, node.URL())
 	declareOn(t, nc)
-	bucketsAsInREADME(t, nc)
 
 	node.Restart()
 	natstest.Eventually(t, 20*time.Second, "the declaration, after a restart of the server", func() bool {
@@ -199,31 +196,6 @@ func declareOn(t *testing.T, nc *nats.Conn) {
 	}
 	if d, err := ask(nc, nil, `{}`, "view", "h1"); err != nil || d.Revision != 3 || d.Agents["atlas"].State != wire.Up || d.Agents["iris"].State != wire.Paused {
 		t.Fatalf("view: %+v, %v", d, err)
-	}
-}
-
-// bucketsAsInREADME compares the table in the README with the buckets that are there.
-func bucketsAsInREADME(t *testing.T, nc *nats.Conn) {
-	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	onOff := map[bool]string{true: "on", false: "off"}
-	there := map[string]string{}
-	for s := range js.ListStreams(t.Context()).Info() {
-		c := s.Config
-		there[c.Name] = strings.Join([]string{strconv.FormatInt(c.MaxMsgsPerSubject, 10), onOff[c.AllowDirect], onOff[c.AllowAtomicPublish], onOff[c.AllowMsgTTL]}, " | ")
-	}
-	row := regexp.MustCompile("(?m)^\\| `\\w+` \\| `(KV_\\w+)` \\| [^|]+ \\| [^|]+ \\| (.+) \\|$")
-	for _, m := range row.FindAllStringSubmatch(read(t, "README.md"), -1) {
-		if there[m[1]] != m[2] {
-			t.Errorf("%s: the README says %q, it is %q (history, direct get, atomic batches, TTL)", m[1], m[2], there[m[1]])
-		}
-		delete(there, m[1])
-	}
-	if len(there) > 0 {
-		t.Errorf("not in the README: %v", there)
 	}
 }
 

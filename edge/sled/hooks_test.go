@@ -170,7 +170,7 @@ func TestHooks_LongerThanItsRequest(t *testing.T) {
 		return nil
 	}
 	for range 2 {
-		if err := ask("200ms"); err != os.ErrDeadlineExceeded { //nolint:errorlint // ours, as it is
+		if err := ask("1s"); err != os.ErrDeadlineExceeded { //nolint:errorlint // ours, as it is
 			t.Fatalf("%v", err)
 		}
 	}
