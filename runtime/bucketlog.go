@@ -170,9 +170,9 @@ func (k *Bucket) acknowledged(reply *nats.Msg, err error, subject string, began 
 }
 
 func (k *Bucket) message(e store.Entry) *nats.Msg {
-	h := make(nats.Header, len(e.Header)+2)
-	for name, values := range e.Header {
-		h[name] = values
+	h := nats.Header(e.Header) // made for this write, and the same each time it is sent
+	if h == nil {
+		h = nats.Header{}
 	}
 	h[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(e.Follows, 10)}
 	if e.TTL > 0 {

@@ -216,7 +216,7 @@ func (f *function) view(ctx context.Context, r *runtime.Request[struct{}], answe
 // known turns a view of a hive that holds nothing into HiveNotDeclared.
 func known(hive string, r store.Result[*document], err error) error {
 	if err == nil && r.Revision == 0 {
-		return wire.Errorf(wire.HiveNotDeclared, "nothing was ever declared for hive %s; create or set an agent on it", hive)
+		return wire.Errorf(wire.HiveNotDeclared, "hive %s is not declared; create or set an agent on it", hive)
 	}
 	return err
 }
