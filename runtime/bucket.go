@@ -40,6 +40,7 @@ type bucketState struct {
 	err     *wire.Error // why it can not be used; nil: it can
 	differs []string    // settings that are not ours
 	created time.Time   // of the stream; zero while none was seen
+	late    bool        // the last look got no answer in time; a second one in a row counts
 }
 
 func newBucket(b *Bus, spec BucketSpec) *Bucket {
@@ -73,7 +74,7 @@ func (k *Bucket) follow() {
 		}
 		k.report(old, now)
 		wait := lookEvery
-		if now.err != nil {
+		if now.err != nil || now.late {
 			wait = lookTrouble
 		}
 		select {
@@ -122,6 +123,10 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 			state.err = k.missing("and this process may not make it")
 			return state
 		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) && old.err == nil && !old.late { // busy, perhaps; requests find out themselves
+		state.late = true
+		return state
 	}
 	if err != nil {
 		state.err = k.unavailable(err, wire.APIStreamInfo(k.stream), began)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -80,7 +81,7 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 		return nil, fmt.Errorf("add service %s: %w", fn.Name, err)
 	}
 	s.micro = svc
-	for i := range fn.Ops {
+	for i := range slices.Backward(fn.Ops) { // when the first op answers, all others do
 		if err := s.listen(&fn.Ops[i]); err != nil {
 			return nil, err
 		}

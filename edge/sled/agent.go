@@ -51,8 +51,7 @@ func (s *state) configure(r wire.SledNetworkConfig, done bool) (*state, error) {
 	if n := s.network; n != nil {
 		switch {
 		case r.Generation < n.generation:
-			return nil, wire.Errorf(wire.StaleGeneration, "this sled has been given generation %d", n.generation).
-				With("generation", n.generation)
+			return nil, staleGeneration(n.generation)
 		case r.Generation == n.generation && !sameConfig(n.config, r.Config):
 			return nil, wire.Errorf(wire.GenerationConflict, "generation %d has another content here", n.generation).
 				With("generation", n.generation)
@@ -66,6 +65,10 @@ func (s *state) configure(r wire.SledNetworkConfig, done bool) (*state, error) {
 		next.written = r.Generation
 	}
 	return next, nil
+}
+
+func staleGeneration(newest uint64) error {
+	return wire.Errorf(wire.StaleGeneration, "this sled has been given generation %d", newest).With("generation", newest)
 }
 
 // configured takes that the on-network command has succeeded for a generation.

@@ -81,9 +81,13 @@ func (h *hooks) stop() {
 	h.work.Wait()
 }
 
-// startAgent runs the on-start command for what the sled was told to be, and notes its success.
-func (s *Sled) startAgent(ctx context.Context, r wire.StartSled) error {
+// startAgent runs the on-start command for what the sled was told to be, and notes its success. A start that succeeded
+// meanwhile is not run again, unless that is what is wanted.
+func (s *Sled) startAgent(ctx context.Context, r wire.StartSled, again bool) error {
 	return s.hooks.run(ctx, "start "+r.Body.RackID+" "+r.Body.ID, func(ctx context.Context) error {
+		if a := s.state.Load().agent; a == nil || a.request != r || a.started && !again {
+			return nil // done, or reset
+		}
 		if err := s.command(ctx, s.OnStart, r.Body, nil, nil); err != nil {
 			return wire.Errorf(wire.Internal, "the on-start command failed: %v", err).Because(err)
 		}
@@ -91,13 +95,21 @@ func (s *Sled) startAgent(ctx context.Context, r wire.StartSled) error {
 	})
 }
 
-// writeNetwork runs the on-network command for a network config, and notes its success.
+// writeNetwork runs the on-network command for a network config, and notes its success. It is not run for one that is no
+// longer the newest: the command that runs last must have the last word.
 func (s *Sled) writeNetwork(ctx context.Context, r wire.SledNetworkConfig) error {
 	generation := strconv.FormatUint(r.Generation, 10)
 	return s.hooks.run(ctx, "network "+generation, func(ctx context.Context) error {
+		now := s.state.Load()
+		switch n := now.network; {
+		case n == nil || n.generation == r.Generation && n.written:
+			return nil // done, or reset
+		case n.generation != r.Generation:
+			return staleGeneration(n.generation)
+		}
 		var self wire.StartSledBody
-		if a := s.state.Load().agent; a != nil {
-			self = a.request.Body
+		if now.agent != nil {
+			self = now.agent.request.Body
 		}
 		env := []string{"MUSTER_GENERATION=" + generation}
 		if err := s.command(ctx, s.OnNetwork, self, env, r.Config); err != nil {
@@ -135,7 +147,7 @@ func (s *Sled) startAgain(ctx context.Context) {
 		return
 	}
 	for pause := restartFirst; ; pause = min(2*pause, restartMax) {
-		err := s.startAgent(ctx, a.request)
+		err := s.startAgent(ctx, a.request, true)
 		if err == nil || ctx.Err() != nil {
 			return
 		}

@@ -1,6 +1,8 @@
 package sled
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -161,7 +163,7 @@ func TestHooks_LongerThanItsRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(reply.Data), `"outcome":"recorded"`) && strings.Contains(string(reply.Data), "DeadlineExceeded") {
+		if strings.Contains(string(reply.Data), "DeadlineExceeded") {
 			return os.ErrDeadlineExceeded
 		}
 		if string(reply.Data) != "{}" {
@@ -182,6 +184,68 @@ func TestHooks_LongerThanItsRequest(t *testing.T) {
 	}
 	if got := read(t, out, "runs"); got != "\n" {
 		t.Errorf("run %d times", len(got))
+	}
+}
+
+func TestHooks_Run(t *testing.T) {
+	h := newHooks()
+	began, end := make(chan struct{}), make(chan error)
+	do := func(context.Context) error { close(began); return <-end }
+	never := func(context.Context) error { t.Error("run a second time"); return nil }
+	first := make(chan error, 1)
+	go func() { first <- h.run(t.Context(), "a", do) }()
+	<-began
+	// Its repeat does not wait longer than it may, and says what became of it.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := h.run(ctx, "a", never)
+	if code(err) != wire.DeadlineExceeded || wire.AsError(err).Details["outcome"] != wire.Recorded {
+		t.Errorf("%v", err)
+	}
+	broken := errors.New("broken")
+	end <- broken
+	if err := <-first; !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	if err := h.run(t.Context(), "a", func(context.Context) error { return nil }); err != nil {
+		t.Errorf("after a failure: %v", err)
+	}
+	h.stop()
+	h.stop()
+	if err := h.run(t.Context(), "a", never); code(err) != wire.Unavailable {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// While one command runs, what it is for may be done, be replaced by something newer, or be reset. What waited for its
+// turn looks again.
+func TestHooks_LookAgainBeforeTheyRun(t *testing.T) {
+	log := &journal{}
+	s := newSled(t, t.TempDir(), board(2), log)
+	s.OnNetwork = "echo ran $MUSTER_GENERATION"
+	take := func(generation uint64) {
+		t.Helper()
+		err := s.change(func(now *state) (*state, error) { return now.configure(networkRequest(generation), false) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(4)
+	take(5)
+	if err := s.writeNetwork(t.Context(), networkRequest(4)); code(err) != wire.StaleGeneration {
+		t.Errorf("%v", err)
+	}
+	for range 2 {
+		if err := s.writeNetwork(t.Context(), networkRequest(5)); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := log.String(); strings.Contains(got, "ran 4") || strings.Count(got, "ran 5") != 1 {
+		t.Error(got)
+	}
+	s.OnStart = "echo the agent runs"
+	if err := s.startAgent(t.Context(), startRequest(), false); err != nil || strings.Contains(log.String(), "started\n") {
+		t.Errorf("started after a reset: %v", err)
 	}
 }
 

@@ -118,7 +118,7 @@ func (s *Sled) start(ctx context.Context, r *runtime.Request[wire.StartSled]) (a
 		return nil, err
 	}
 	if a := s.state.Load().agent; a != nil && !a.started {
-		return done{}, s.startAgent(ctx, r.Body)
+		return done{}, s.startAgent(ctx, r.Body, false)
 	}
 	return done{}, nil
 }

@@ -14,7 +14,7 @@ const MemoTTL = 10 * time.Minute
 // The contract wants Unavailable within 2 s.
 const (
 	attemptTimeout = 600 * time.Millisecond
-	patience       = 1700 * time.Millisecond
+	patience       = 1400 * time.Millisecond
 	retryEvery     = 20 * time.Millisecond
 )
 
