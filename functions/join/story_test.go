@@ -54,13 +54,13 @@ func tell(t *testing.T, file string) {
 	s := &story{world: newWorld(t)}
 	var out strings.Builder
 	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
-		does, want, arrow := strings.Cut(line, " -> ")
+		does, want, _ := strings.Cut(line, " -> ")
 		if words := strings.Fields(does); len(words) > 0 && words[0] != "#" {
 			got := s.do(words[0], words[1:])
 			if got != want && !*updateStories {
 				t.Errorf("%s:%d: %s\n got %s\nwant %s", file, i+1, does, got, want)
 			}
-			if line, arrow = does, got != ""; arrow {
+			if line = does; got != "" {
 				line += " -> " + got
 			}
 		}
