@@ -1,7 +1,9 @@
 package runtime_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -98,4 +100,45 @@ func BenchmarkViewOwn(b *testing.B) {
 			}
 		}
 	})
+}
+
+// Everybody reads a key of his own while one key is written: young, and when it has as many revisions as the bucket keeps.
+func BenchmarkViewBesideAWriter(b *testing.B) {
+	for _, revisions := range []int{1, 300} {
+		b.Run(fmt.Sprint(revisions, " revisions"), func(b *testing.B) {
+			s := benchStore(b)
+			for range revisions {
+				update(b, s, "written", store.Origin{}, add("a"))
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			var writer sync.WaitGroup
+			writes := 0
+			writer.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := s.Update(b.Context(), "written", store.Origin{}, add("a")); err != nil {
+						b.Error(err)
+						return
+					}
+					writes++
+				}
+			})
+			var callers atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				key := fmt.Sprint("own", callers.Add(1))
+				if _, err := s.Update(b.Context(), key, store.Origin{}, add("a")); err != nil {
+					b.Error(err)
+					return
+				}
+				for pb.Next() {
+					if _, err := s.View(b.Context(), key); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			cancel()
+			writer.Wait()
+			b.ReportMetric(float64(writes)/b.Elapsed().Seconds(), "writes/s")
+		})
+	}
 }

@@ -40,6 +40,7 @@ type bucketState struct {
 	err     *wire.Error // why it can not be used; nil: it can
 	differs []string    // settings that are not ours
 	created time.Time   // of the stream; zero while none was seen
+	largest int32       // message that the stream takes, in bytes; -1 for the server's limit
 	late    bool        // the last look got no answer in time; a second one in a row counts
 }
 
@@ -102,7 +103,7 @@ func (k *Bucket) report(old, now *bucketState) {
 func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	state := &bucketState{created: old.created, differs: old.differs}
+	state := &bucketState{created: old.created, differs: old.differs, largest: old.largest}
 	if !k.bus.nc.IsConnected() {
 		state.err = errNotConnected()
 		return state
@@ -133,7 +134,7 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 		return state
 	}
 	info := s.CachedInfo()
-	state.created = info.Created
+	state.created, state.largest = info.Created, info.Config.MaxMsgSize
 	state.differs = differences(want, info.Config)
 	return state
 }

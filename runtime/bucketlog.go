@@ -21,6 +21,7 @@ import (
 const (
 	codeNoMessage       jetstream.ErrorCode = 10037
 	codeStreamNotFound  jetstream.ErrorCode = 10059
+	codeTooLarge        jetstream.ErrorCode = 10054
 	codeWrongSequence   jetstream.ErrorCode = 10071 // another revision is the last one
 	codeWriteInFlight   jetstream.ErrorCode = 10164 // another write to the key is not replicated yet; ours may be right
 	codeBatchIncomplete jetstream.ErrorCode = 10176
@@ -131,14 +132,17 @@ func (k *Bucket) Write(ctx context.Context, entries []store.Entry) (uint64, erro
 		msgs[i] = k.message(e)
 	}
 	began := time.Now()
-	last := msgs[len(msgs)-1]
+	last, size := msgs[len(msgs)-1], 0
+	for _, m := range msgs {
+		size = max(size, len(m.Data))
+	}
 	if len(msgs) == 1 {
 		reply, err := k.bus.nc.RequestMsgWithContext(ctx, last)
-		return k.acknowledged(reply, err, last.Subject, began)
+		return k.acknowledged(reply, err, last.Subject, size, began)
 	}
 	ack, err := jetstreamext.PublishMsgBatch(ctx, k.bus.js, msgs, jetstreamext.BatchFlowControl{AckTimeout: lookTimeout})
 	if err != nil {
-		return 0, k.notWritten(err, last.Subject, began)
+		return 0, k.notWritten(err, last.Subject, size, began)
 	}
 	return ack.Sequence, nil
 }
@@ -150,21 +154,21 @@ func (k *Bucket) Send(entry store.Entry, then func(uint64, error)) {
 		return
 	}
 	msg, began := k.message(entry), time.Now()
-	subject := msg.Subject
-	k.bus.requests.send(msg, func(reply *nats.Msg, err error) { then(k.acknowledged(reply, err, subject, began)) })
+	subject, size := msg.Subject, len(msg.Data)
+	k.bus.requests.send(msg, func(reply *nats.Msg, err error) { then(k.acknowledged(reply, err, subject, size, began)) })
 }
 
 // acknowledged reads the answer to one write.
-func (k *Bucket) acknowledged(reply *nats.Msg, err error, subject string, began time.Time) (uint64, error) {
+func (k *Bucket) acknowledged(reply *nats.Msg, err error, subject string, size int, began time.Time) (uint64, error) {
 	if err != nil {
-		return 0, k.notWritten(err, subject, began)
+		return 0, k.notWritten(err, subject, size, began)
 	}
 	var ack pubAck
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
 		return 0, fmt.Errorf("%w: decode ack: %w", store.ErrUnsure, err)
 	}
 	if ack.Error != nil {
-		return 0, k.notWritten(ack.Error, subject, began)
+		return 0, k.notWritten(ack.Error, subject, size, began)
 	}
 	return ack.Seq, nil
 }
@@ -182,7 +186,7 @@ func (k *Bucket) message(e store.Entry) *nats.Msg {
 }
 
 // notWritten sorts the failure of a write: was it refused, did nobody take it, or is that not known?
-func (k *Bucket) notWritten(err error, subject string, began time.Time) error {
+func (k *Bucket) notWritten(err error, subject string, size int, began time.Time) error {
 	// Not errors.AsType[jetstream.JetStreamError]: a write's plain API errors have no such wrapper.
 	if api := apiError(err); api != nil {
 		switch code := api.ErrorCode; {
@@ -190,6 +194,8 @@ func (k *Bucket) notWritten(err error, subject string, began time.Time) error {
 			return &store.Conflict{}
 		case code == codeBatchIncomplete, code == codeBatchInflight, api.Code == 503 && !slices.Contains(full, code):
 			return k.failed(err, subject, began) // not stored, tried again
+		case code == codeTooLarge: // the operator has set a limit of his own
+			return store.TooLarge("the record", size, int(k.state.Load().largest)).Because(err)
 		case slices.Contains(full, code):
 			k.bus.log.Error("jetstream has no room", "bucket", k.spec.Name, "cause", err)
 			return wire.Errorf(wire.Unavailable, "JetStream has no room for the change: %s", api.Description).

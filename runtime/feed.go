@@ -28,8 +28,8 @@ const (
 // With it a document that was read once is confirmed for all readers at once: the leader tells its last sequence, and
 // when the feed has heard everything up to there, what it has not heard of has not changed. It keeps no values.
 //
-// What is removed without a message, by a purge of the stream, an expiry or the limit of the history, is not heard. The
-// leader tells how many messages it ever removed; when that moves, everything known is read again.
+// What is removed without a message, by a purge of the stream or an expiry, is not heard. The leader tells how many messages
+// it holds; when it has lost others than those that full histories push out, everything known is read again.
 //
 // A feed that misses a message, falls silent, or is of another stream by now, ends; nobody is answered from it any more.
 type feed struct {
@@ -40,7 +40,7 @@ type feed struct {
 	created time.Time // of the stream
 
 	mu      sync.Mutex
-	removed uint64            // messages that the stream had removed when what is known was read
+	removed *removals
 	heard   uint64            // every revision up to here was heard
 	deliver uint64            // the consumer's count of what it delivered
 	changed map[string]uint64 // last revision heard of each key
@@ -73,12 +73,16 @@ func (k *Bucket) Confirm(then func(unchanged func(key string, rev uint64) bool))
 	}
 	msg := &nats.Msg{Subject: wire.APIStreamInfo(k.stream)}
 	k.bus.requests.send(msg, func(reply *nats.Msg, err error) {
-		var info position
-		if err != nil || json.Unmarshal(reply.Data, &info) != nil || info.Error != nil || !f.same(info) {
+		var now position
+		switch {
+		case err != nil || json.Unmarshal(reply.Data, &now) != nil || now.Error != nil:
 			answer(false)
-			return
+		case !now.Created.Equal(f.created):
+			f.end()
+			answer(false)
+		default:
+			f.wait(now.State.LastSeq, func(heard bool) { answer(heard && f.explains(now)) })
 		}
-		f.wait(info.State.LastSeq, answer)
 	})
 }
 
@@ -86,30 +90,47 @@ func (k *Bucket) Confirm(then func(unchanged func(key string, rev uint64) bool))
 type position struct {
 	Created time.Time `json:"created"`
 	State   struct {
-		Messages uint64 `json:"messages"`
-		LastSeq  uint64 `json:"last_seq"`
+		Messages uint64            `json:"messages"`
+		LastSeq  uint64            `json:"last_seq"`
+		Subjects map[string]uint64 `json:"subjects"` // of the one key that was asked about
 	} `json:"state"`
 	Error *jetstream.APIError `json:"error"`
 }
 
-// removed is how many messages a stream has ever removed.
-func removed(messages, lastSeq uint64) uint64 { return lastSeq - min(messages, lastSeq) }
-
-// same tells whether the leader speaks of the stream as the feed knows it: the same one, from which nothing was removed.
-func (f *feed) same(now position) bool {
-	if !now.Created.Equal(f.created) {
-		f.end()
-		return false
-	}
-	gone := removed(now.State.Messages, now.State.LastSeq)
+// explains tells whether nothing was lost that was not heard of. If something was, everything known is read again.
+func (f *feed) explains(now position) bool {
 	f.mu.Lock()
-	moved := gone != f.removed
-	f.removed = gone
+	ok, unsure := f.removed.explain(now.State.Messages, now.State.LastSeq)
 	f.mu.Unlock()
-	if moved {
+	if !ok {
 		f.bucket.epochs.Add(1)
 	}
-	return !moved
+	for _, key := range unsure {
+		f.askFull(key)
+	}
+	return ok
+}
+
+// askFull asks the leader whether a key has as many revisions as the bucket keeps.
+func (f *feed) askFull(key string) {
+	k := f.bucket
+	subject := wire.KeySubject(k.spec.Name, key)
+	body, err := json.Marshal(map[string]string{"subjects_filter": subject})
+	if err != nil {
+		return
+	}
+	k.bus.requests.send(&nats.Msg{Subject: wire.APIStreamInfo(k.stream), Data: body}, func(reply *nats.Msg, err error) {
+		var now position
+		if err != nil || json.Unmarshal(reply.Data, &now) != nil || now.Error != nil || now.State.Subjects[subject] < history {
+			return
+		}
+		f.mu.Lock()
+		again := f.removed.isFull(key, now.State.Messages, now.State.LastSeq)
+		f.mu.Unlock()
+		if again {
+			k.epochs.Add(1)
+		}
+	})
 }
 
 func (f *feed) unchanged(key string, rev uint64) bool {
@@ -176,7 +197,7 @@ func (k *Bucket) runFeed(ctx context.Context) error {
 	info := s.CachedInfo()
 	begin := info.State.LastSeq
 	f := &feed{
-		bucket: k, inbox: k.bus.nc.NewInbox(), cancel: cancel, created: info.Created, removed: removed(info.State.Msgs, begin),
+		bucket: k, inbox: k.bus.nc.NewInbox(), cancel: cancel, created: info.Created, removed: newRemovals(info.State.Msgs, begin),
 		heard: begin, changed: map[string]uint64{}, sign: time.Now(), asked: time.Now(),
 	}
 	sub, err := k.bus.nc.Subscribe(f.inbox, f.receive)
@@ -263,7 +284,9 @@ func (f *feed) receive(m *nats.Msg) {
 		return
 	}
 	f.deliver, f.heard = meta.Sequence.Consumer, meta.Sequence.Stream
-	f.changed[wire.SubjectKey(f.bucket.spec.Name, m.Subject)] = meta.Sequence.Stream
+	key := wire.SubjectKey(f.bucket.spec.Name, m.Subject)
+	f.changed[key] = meta.Sequence.Stream
+	f.removed.hear(key, meta.Sequence.Stream, m.Header.Get(jetstream.MsgRollup) != "")
 	var ready []feedWaiter
 	keep := f.waiting[:0]
 	for _, w := range f.waiting {

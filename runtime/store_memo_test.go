@@ -334,8 +334,10 @@ func TestMemoIsOutOfTheWay(t *testing.T) {
 	update(t, s, "key", noOp, set("a", 1))
 	for _, memo := range []string{from.MemoKey, noOp.MemoKey} {
 		m, err := r.stream.GetLastMsgForSubject(within(t), r.subject(memo))
-		if err != nil || m.Header.Get(jetstream.MsgTTLHeader) != store.MemoTTL.String() {
-			t.Errorf("the memo %s is stored with headers %v, %v; want a TTL of %v", memo, m.Header, err, store.MemoTTL)
+		if err != nil {
+			t.Errorf("the memo %s: %v", memo, err)
+		} else if ttl := m.Header.Get(jetstream.MsgTTLHeader); ttl != store.MemoTTL.String() {
+			t.Errorf("the memo %s is stored with TTL %q, want %v", memo, ttl, store.MemoTTL)
 		}
 	}
 	kv := keyValue(t, r.nc, testBucket.Name)

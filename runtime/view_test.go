@@ -158,3 +158,30 @@ func TestViewWithoutItsConsumer(t *testing.T) {
 		}
 	}
 }
+
+// Where a key has as many revisions as the bucket keeps, each write of it removes one. That is everyday, and no reason to
+// read everything else again.
+func TestViewsAreConfirmedBesideAFullHistory(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, natstest.Start(t).URL(), 1)
+	for range 300 {
+		update(t, l.store, "written", store.Origin{}, add("a"))
+	}
+	update(t, l.store, "read", store.Origin{}, add("a"))
+	l.confirms(t, "read")
+	var reads atomic.Int64
+	l.proxy.OnClientBytes(func(b []byte) {
+		if bytes.Contains(b, []byte(wire.APIMessageGet(wire.BucketStream(testBucket.Name)))) {
+			reads.Add(1)
+		}
+	})
+	const rounds = 50
+	for range rounds {
+		update(t, l.store, "written", store.Origin{}, add("a"))
+		view(t, l.store, "read")
+	}
+	l.proxy.OnClientBytes(nil)
+	if n := reads.Load(); n > 5 { // the first few: that the history is full has to be learnt
+		t.Errorf("%d views beside as many writes of another key took %d reads", rounds, n)
+	}
+}

@@ -126,7 +126,7 @@ func TestField_B149_ReplicaStoppedBeforeItsWrite(t *testing.T) {
 				if bytes.HasPrefix(b, []byte("PUB $JS.API.STREAM.MSG.GET.KV_muster_wanted ")) ||
 					bytes.HasPrefix(b, []byte("HPUB $JS.API.STREAM.MSG.GET.KV_muster_wanted ")) {
 					p.OnClientBytes(nil)
-					stopped.signal(syscall.SIGSTOP) // before the answer reaches it
+					stopped.stop() // before the answer reaches it
 					close(asleep)
 				}
 			})
@@ -148,7 +148,7 @@ func TestField_B149_ReplicaStoppedWithWhatItKnows(t *testing.T) {
 		ask(t, nc, "muster.declare.set.h1.a", state(st)).ok(t)
 		ask(t, nc, "muster.declare.view.h1", "").ok(t)
 	}
-	stopped.signal(syscall.SIGSTOP)
+	stopped.stop()
 	late := askLater(t, nc, `{"state":"paused"}`)
 	if err := nc.Flush(); err != nil { // it waits in the connection of the one that sleeps
 		t.Fatal(err)

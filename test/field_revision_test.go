@@ -14,8 +14,17 @@ import (
 // One after the other through both replicas, so that what one of them remembers of the key is old whenever it is used.
 func TestField_B001_DeclareOverAMarker(t *testing.T) {
 	s := natstest.Start(t)
-	nc := natstest.Connect(t, s.URL())
 	a, b := pair(t, s.URL(), s.URL(), 1)
+	declareOverAMarker(t, natstest.Connect(t, s.URL()), a, b)
+}
+
+func TestField_B001_DeclareOverAMarkerOnThreeNodes(t *testing.T) {
+	c := natstest.StartCluster(t, 3)
+	a, b := pair(t, c.Node(0).URL(), c.Node(1).URL(), 3)
+	declareOverAMarker(t, natstest.Connect(t, c.Node(2).URL()), a, b)
+}
+
+func declareOverAMarker(t *testing.T, nc *nats.Conn, a, b *replica) {
 	kv := wanted(t, nc)
 	ways := []struct {
 		op   string
@@ -188,8 +197,17 @@ func TestField_B002_IfRevisionOfTwoWritesAgo(t *testing.T) {
 // from a failure, and one that holds wins at most once for a revision.
 func TestField_B002_IfRevisionWhileOthersWrite(t *testing.T) {
 	s := natstest.Start(t)
-	nc := natstest.Connect(t, s.URL())
 	a, b := pair(t, s.URL(), s.URL(), 1)
+	ifRevisionWhileOthersWrite(t, natstest.Connect(t, s.URL()), a, b)
+}
+
+func TestField_B002_IfRevisionWhileOthersWriteOnThreeNodes(t *testing.T) {
+	c := natstest.StartCluster(t, 3)
+	a, b := pair(t, c.Node(0).URL(), c.Node(1).URL(), 3)
+	ifRevisionWhileOthersWrite(t, natstest.Connect(t, c.Node(2).URL()), a, b)
+}
+
+func ifRevisionWhileOthersWrite(t *testing.T, nc *nats.Conn, a, b *replica) {
 	rev := ask(t, nc, a.subject("set.h1.count"), state("up")).ok(t).Revision
 	for round := range 40 {
 		body := fmt.Sprintf(`{"state":%q,"if_revision":%d}`, []string{"paused", "up"}[round%2], rev)

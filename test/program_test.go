@@ -125,6 +125,25 @@ func (p *program) signal(s syscall.Signal) {
 	}
 }
 
+// stop stops the process and returns once all of its threads stand still. The signal alone only asks for that: on a busy
+// machine they run on for a while.
+func (p *program) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || !status.Stopped():
+			p.t.Errorf("process %d does not stop: status %v, %v", p.cmd.Process.Pid, status, err)
+			return
+		default:
+			return
+		}
+	}
+}
+
 // waitExit returns the process's exit code, -1 for one that a signal ended.
 func (p *program) waitExit(limit time.Duration) int {
 	p.t.Helper()

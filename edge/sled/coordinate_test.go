@@ -313,3 +313,37 @@ func TestUnlock_SaysWhatIsMissing(t *testing.T) {
 		}
 	})
 }
+
+// One wrong share among the answers is left out; the right ones suffice.
+func TestUnlock_AMemberLies(t *testing.T) {
+	story(t, 5, func(t *testing.T, w *world) {
+		w.do(board(1), order(1, nil, boards(5)...))
+		synctest.Wait()
+		w.commit(1, boards(5)...)
+		liar, me := w.sleds[board(2)].state.Load(), w.sleds[board(1)].state.Load()
+		wrong := newCast(t, 5).deal(1, 5, nil).Shares[board(2)]
+		sealed, err := liar.key.Seal(newCounter(), wrong, me.key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := func(ctx context.Context, to wire.Baseboard, op string, body, reply any) error {
+			if to == board(2) {
+				reply.(*quorum.SealedShare).Share = sealed
+				return nil
+			}
+			if _, ok := body.(quorum.ShareRequest); ok {
+				time.Sleep(time.Second) // the liar is the first
+			}
+			return w.ask(ctx, to, op, body, reply)
+		}
+		got, err := me.gather(context.Background(), 1, asked, nil)
+		if err != nil || len(got.from) != 3 {
+			t.Errorf("%v, %v", got.from, err)
+		}
+		for _, b := range got.from {
+			if b == board(2) {
+				t.Error("its share was taken")
+			}
+		}
+	})
+}

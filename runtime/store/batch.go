@@ -73,14 +73,14 @@ func (b *batcher) run() {
 	}
 }
 
-// join writes submissions as one batch, or, when one of them lost a race, each half by itself.
+// join writes submissions as one batch, or, when one of them lost a race or cannot be stored, each half by itself.
 func (b *batcher) join(subs []*submission) {
 	var all []Entry
 	for _, sub := range subs {
 		all = append(all, sub.entries...)
 	}
 	last, err := b.send(all)
-	if _, lost := errors.AsType[*Conflict](err); lost && len(subs) > 1 {
+	if _, lost := errors.AsType[*Conflict](err); (lost || isFinal(err)) && len(subs) > 1 {
 		b.join(subs[:len(subs)/2])
 		b.join(subs[len(subs)/2:])
 		return
