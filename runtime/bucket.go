@@ -112,7 +112,7 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 	want := k.spec.stream(k.bus.replicas)
 	s, err := k.bus.js.Stream(ctx, k.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if !old.created.IsZero() { // an empty bucket in its place would say "there is nothing", which nobody knows
+		if !old.created.IsZero() && !k.spec.Leases { // an empty bucket in its place would say "there is nothing", which nobody knows
 			state.err = k.missing("it was there before; make it again with its contents, or start this process anew to begin with an empty one")
 			return state
 		}

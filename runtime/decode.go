@@ -157,6 +157,9 @@ func kind(t reflect.Type) string {
 	if t == nil {
 		return "of another type"
 	}
+	if own, ok := reflect.Zero(t).Interface().(interface{ JSONKind() string }); ok {
+		return own.JSONKind()
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a string"

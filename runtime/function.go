@@ -21,6 +21,8 @@ type Function struct {
 	Ops         []Op
 	Buckets     []Use
 	Workers     []Worker
+	Tasks       []func(context.Context) // what runs beside requests, from Serve until the service is stopped
+	Ready       func() []Check          // lines of /readyz of its own; may be nil
 }
 
 // path is what stands between muster and the op in the function's subjects.

@@ -42,6 +42,9 @@ func (b *Bus) Checks(ctx context.Context, fns []Function) []Check {
 				checks = append(checks, b.Bucket(use.Bucket).check())
 			}
 		}
+		if fn.Ready != nil {
+			checks = append(checks, fn.Ready()...)
+		}
 		checks = append(checks, b.captured(ctx, fn))
 	}
 	return checks

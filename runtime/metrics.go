@@ -10,9 +10,9 @@ import (
 	"muster/wire"
 )
 
-// latencyBuckets are the upper bounds in seconds of the classic histogram; few, since each is a series per op.
-// A scraper that takes native histograms sees finer ones.
-var latencyBuckets = []float64{.001, .01, .1, 1, 5}
+// latencyBuckets are the upper bounds in seconds of the classic histogram. It is of the whole function: one of each op
+// would be most of what a replica has to tell. A scraper that takes native histograms sees finer ones.
+var latencyBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 
 // opMetrics counts one op's requests, for Prometheus and for the STATS of the micro service alike.
 type opMetrics struct {
@@ -59,19 +59,20 @@ func (m *opMetrics) failed(code wire.Code) {
 
 // newMetrics makes the metrics of a function's ops. Every series exists from the start.
 func newMetrics(reg prometheus.Registerer, fn Function) map[string]*opMetrics {
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "muster_request_duration_seconds", Help: "Time from a request's arrival to its reply.",
 		Buckets: latencyBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		ConstLabels: prometheus.Labels{"function": fn.Name},
-	}, []string{"op"})
+	})
 	reg.MustRegister(seconds)
 	ops := map[string]*opMetrics{}
 	for _, op := range fn.Ops {
-		m := &opMetrics{errors: map[wire.Code]*atomic.Uint64{}, seconds: seconds.WithLabelValues(op.Name)}
+		m := &opMetrics{errors: map[wire.Code]*atomic.Uint64{}, seconds: seconds}
 		labels := prometheus.Labels{"function": fn.Name, "op": op.Name}
-		counter(reg, "muster_requests_total", "Requests that came, answered or not.", labels, m.requests.Load)
-		counter(reg, "muster_no_reply_total", "Messages without a reply subject, not applied: publish with a reply, or to a trigger.", labels, m.noReply.Load)
-		counter(reg, "muster_panics_total", "Handlers that panicked; each was answered with Internal.", labels, m.panics.Load)
+		counter(reg, "muster_requests_total", "Requests that came, answered or not.", labels, whole(&m.requests))
+		counter(reg, "muster_request_seconds_total", "Time from requests' arrivals to their replies, added up.", labels, m.sum)
+		counter(reg, "muster_no_reply_total", "Messages without a reply subject, not applied: publish with a reply, or to a trigger.", labels, whole(&m.noReply))
+		counter(reg, "muster_panics_total", "Handlers that panicked; each was answered with Internal.", labels, whole(&m.panics))
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "muster_requests_in_flight", Help: "Requests being served.", ConstLabels: labels,
 		}, func() float64 { return float64(m.inflight.Load()) }))
@@ -79,17 +80,20 @@ func newMetrics(reg prometheus.Registerer, fn Function) map[string]*opMetrics {
 			n := new(atomic.Uint64)
 			m.errors[code] = n
 			withCode := prometheus.Labels{"function": fn.Name, "op": op.Name, "error_code": string(code)}
-			counter(reg, "muster_request_errors_total", "Requests that were answered with an error.", withCode, n.Load)
+			counter(reg, "muster_request_errors_total", "Requests that were answered with an error.", withCode, whole(n))
 		}
 		ops[op.Name] = m
 	}
 	return ops
 }
 
-func counter(reg prometheus.Registerer, name, help string, labels prometheus.Labels, value func() uint64) {
-	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
-		func() float64 { return float64(value()) }))
+func counter(reg prometheus.Registerer, name, help string, labels prometheus.Labels, value func() float64) {
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, value))
 }
+
+func whole(n *atomic.Uint64) func() float64 { return func() float64 { return float64(n.Load()) } }
+
+func (m *opMetrics) sum() float64 { return time.Duration(m.nanos.Load()).Seconds() }
 
 // codes lists every code the op can give, in order.
 func (o *Op) codes() []wire.Code {

@@ -97,6 +97,9 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 	for _, w := range fn.Workers {
 		s.workers.Go(func() { b.Work(b.feeding, w) })
 	}
+	for _, task := range fn.Tasks {
+		s.workers.Go(func() { task(b.feeding) })
+	}
 	s.log.Info("serving", "version", fn.Version, "id", svc.Info().ID)
 	return s, nil
 }

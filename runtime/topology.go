@@ -20,6 +20,7 @@ type BucketSpec struct {
 	Description string
 	Names       int    // how many names a key is made of, with dots between them; 0 means 1
 	Record      bool   // of record: every revision counts. Read from the leader, written in atomic batches
+	Leases      bool   // keys expire and are gone when nobody renews them. Read and written likewise
 	EventType   string // CloudEvents type of a revision of a bucket of record
 }
 
@@ -45,6 +46,22 @@ var (
 	Sleds = BucketSpec{Name: wire.BucketSleds, Names: 2, Description: "sleds that answer, gone after 30 s of silence; key: part.serial"}
 )
 
+// Services, Backends and Resolved are resolve's buckets.
+var (
+	Services = BucketSpec{
+		Name: wire.BucketServices, Record: true, EventType: wire.EventResolved,
+		Description: "source and last answer of each service; key: service",
+	}
+	Backends = BucketSpec{
+		Name: wire.BucketBackends, Names: 2, Leases: true,
+		Description: "leases of the backends that registered; key: service.backend",
+	}
+	Resolved = BucketSpec{
+		Name: wire.BucketResolved, Leases: true,
+		Description: "answer of each service while a replica resolves it; key: service",
+	}
+)
+
 func (b BucketSpec) names() int { return max(b.Names, 1) }
 
 // stream is the configuration of the stream behind the bucket.
@@ -65,11 +82,15 @@ func (b BucketSpec) stream(replicas int) jetstream.StreamConfig {
 		DenyDelete:        true,
 		AllowRollup:       true,
 		AllowMsgTTL:       true,
-		AllowDirect:       !b.Record,
+		AllowDirect:       !b.Record && !b.Leases,
 	}
 	if b.Record {
 		c.MaxMsgsPerSubject = history
 		c.AllowAtomicPublish = true
+	}
+	if b.Leases { // history 1: an older revision would come back when the last one expires
+		c.AllowAtomicPublish = true
+		c.SubjectDeleteMarkerTTL = time.Second // tells watchers; more would lengthen shorter leases
 	}
 	return c
 }
@@ -96,6 +117,7 @@ func differences(want, have jetstream.StreamConfig) []string {
 	say("max_age", want.MaxAge, have.MaxAge)
 	say("allow_direct", want.AllowDirect, have.AllowDirect)
 	say("allow_msg_ttl", want.AllowMsgTTL, have.AllowMsgTTL)
+	say("subject_delete_marker_ttl", want.SubjectDeleteMarkerTTL, have.SubjectDeleteMarkerTTL)
 	say("allow_atomic", want.AllowAtomicPublish, have.AllowAtomicPublish)
 	say("allow_rollup_hdrs", want.AllowRollup, have.AllowRollup)
 	say("deny_delete", want.DenyDelete, have.DenyDelete)

@@ -40,6 +40,14 @@ const (
 	InitializationFailed               Code = "InitializationFailed"
 )
 
+// Codes of resolve.
+const (
+	ServiceNotFound Code = "ServiceNotFound"
+	LeaseExpired    Code = "LeaseExpired"
+	NotResolvedYet  Code = "NotResolvedYet"
+	TooStale        Code = "TooStale"
+)
+
 // Codes of sleds.
 const (
 	NotCoordinator             Code = "NotCoordinator"
@@ -87,6 +95,11 @@ var classes = map[Code]class{
 	StillInitializing:                  {409, false},
 	AlreadyInitialized:                 {409, false},
 	InitializationFailed:               {409, false},
+
+	ServiceNotFound: {404, false},
+	LeaseExpired:    {410, false},
+	NotResolvedYet:  {503, true},
+	TooStale:        {503, true},
 
 	NotCoordinator:             {409, false},
 	AlreadyStarted:             {409, false},

@@ -18,6 +18,9 @@ const (
 	BucketRacks    = "muster_racks"    // <rack>: the rack's record
 	BucketNetworks = "muster_networks" // <rack>.<generation>: a network config, which may hold secrets
 	BucketSleds    = "muster_sleds"    // <part>.<serial>: an [Identity], gone when the sled is silent
+	BucketServices = "muster_services" // <service>: its source and last answer
+	BucketBackends = "muster_backends" // <service>.<backend>: a lease, gone when it expires
+	BucketResolved = "muster_resolved" // <service>: its answer, gone when nobody resolves; and KeyResolver
 )
 
 // Headers that a caller may send.
@@ -54,7 +57,11 @@ const (
 const (
 	EventHiveDeclared = "muster.hive.declared.v1"
 	EventRackChanged  = "muster.rack.changed.v1"
+	EventResolved     = "muster.service.resolved.v1"
 )
+
+// KeyResolver is the key in the resolved bucket that the replica which resolves holds. No service is called like that.
+const KeyResolver = "_resolver"
 
 // Durable consumers.
 const (
@@ -151,6 +158,9 @@ func EventSource(bucket string) string { return "/muster/" + bucket }
 func APIStreamInfo(stream string) string   { return jsAPI + "STREAM.INFO." + stream }
 func APIStreamCreate(stream string) string { return jsAPI + "STREAM.CREATE." + stream }
 func APIMessageGet(stream string) string   { return jsAPI + "STREAM.MSG.GET." + stream }
+
+// StreamDeleted is the subject of the advisory that a stream was deleted.
+func StreamDeleted(stream string) string { return "$JS.EVENT.ADVISORY.STREAM.DELETED." + stream }
 
 // MemoKey is the key under which a bucket remembers the outcome of the request with that id on that subject:
 // _req.<op>[.<id>…].<request id>. No record's key begins with an underscore.

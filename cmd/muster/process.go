@@ -17,6 +17,7 @@ import (
 
 	"muster/functions/declare"
 	"muster/functions/join"
+	"muster/functions/resolve"
 	"muster/runtime"
 	"muster/wire"
 )
@@ -45,7 +46,7 @@ type process struct {
 }
 
 // functions makes the functions named, all when none is.
-func functions(bus *runtime.Bus, names []string) []runtime.Function {
+func functions(bus *runtime.Bus, names []string, log *slog.Logger) []runtime.Function {
 	all := map[string]func() runtime.Function{
 		wire.Join: func() runtime.Function {
 			return join.New(join.Deps{
@@ -62,8 +63,11 @@ func functions(bus *runtime.Bus, names []string) []runtime.Function {
 			})
 		},
 	}
+	all[wire.Resolve] = func() runtime.Function {
+		return resolve.New(resolve.Deps{Bus: bus, NewID: uuid.NewString, Log: log.With("function", wire.Resolve)})
+	}
 	if len(names) == 0 {
-		names = []string{wire.Declare, wire.Join}
+		names = []string{wire.Declare, wire.Join, wire.Resolve}
 	}
 	var fns []runtime.Function
 	for _, name := range names {
@@ -82,7 +86,7 @@ func start(ctx context.Context, dial func(...nats.Option) (*nats.Conn, error), r
 	p := &process{bus: bus, log: log}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.fns = functions(bus, names)
+	p.fns = functions(bus, names, log)
 	if p.http, err = listenHTTP(httpAddr, reg, p.checks, log); err != nil {
 		return nil, errors.Join(err, bus.Close(ctx))
 	}
@@ -142,7 +146,7 @@ func (p *process) stop() error {
 // serve is the command `muster serve`.
 type serve struct {
 	connection
-	Functions []string `arg:"" optional:"" enum:"declare,join" help:"Functions to run: declare, join. All when none is named."`
+	Functions []string `arg:"" optional:"" enum:"declare,join,resolve" help:"Functions to run: declare, join, resolve. All when none is named."`
 	HTTP      string   `name:"http" placeholder:"ADDR" help:"Where to serve /livez, /readyz and /metrics (default 127.0.0.1:9464, or a free port when that is taken); port 0 takes a free one."`
 	Replicas  int      `default:"1" placeholder:"N" help:"On how many servers of a cluster a bucket that is made here is kept, 1 to 5 (default ${default}). One that is there with fewer stays as it is, and /readyz says so."`
 }

@@ -169,14 +169,18 @@ func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D]) 
 		return s.oversize(key, group, len(value), limit)
 	}
 	writeID, began := s.cfg.NewID(), time.Now()
-	entries := append(s.memos(group, value), s.record(key, writeID, value, base, group))
+	entries := append(s.memos(group, value), s.record(key, writeID, value, doc, base, group))
 	revision, err := s.batches.write(entries)
 	return s.landed(key, writeID, entries, base, doc, group, began, revision, err)
 }
 
 // record is the entry of a changed document.
-func (s *Store[D]) record(key, writeID string, value []byte, base *guess[D], group []*waiter[D]) Entry {
-	return Entry{Key: key, Value: value, Header: s.header(key, writeID, base.follows, group), Follows: base.follows}
+func (s *Store[D]) record(key, writeID string, value []byte, doc D, base *guess[D], group []*waiter[D]) Entry {
+	e := Entry{Key: key, Value: value, Header: s.header(key, writeID, base.follows, group), Follows: base.follows}
+	if s.codec.TTL != nil {
+		e.TTL = s.codec.TTL(doc)
+	}
+	return e
 }
 
 // landed ends a group whose write has come back, as soon as it is known what became of it.
@@ -230,7 +234,7 @@ func (s *Store[D]) quick(key string, group []*waiter[D], done func(lost []*waite
 		return false
 	}
 	writeID, began := s.cfg.NewID(), time.Now()
-	record := s.record(key, writeID, value, base, group)
+	record := s.record(key, writeID, value, doc, base, group)
 	s.log.Send(record, func(revision uint64, err error) {
 		if err == nil {
 			done(s.landed(key, writeID, []Entry{record}, base, doc, group, began, revision, nil))
@@ -293,6 +297,11 @@ func (s *Store[D]) lose(key string, follows uint64, group []*waiter[D]) (again [
 
 // header makes the headers of a revision: a CloudEvent in binary mode, whose id is the write's.
 func (s *Store[D]) header(key, writeID string, previous uint64, group []*waiter[D]) map[string][]string {
+	if s.cfg.EventType == "" { // no event, but a write that is known again
+		return map[string][]string{
+			wire.HeaderCEID: {writeID}, wire.HeaderCEPrevious: {strconv.FormatUint(previous, 10)},
+		}
+	}
 	h := map[string][]string{
 		wire.HeaderCESpecVersion:     {"1.0"},
 		wire.HeaderCEID:              {writeID},

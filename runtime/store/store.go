@@ -34,7 +34,8 @@ type Codec[D any] struct {
 	New    func() D // the document of a key that holds nothing
 	Decode func([]byte) (D, error)
 	Encode func(D) []byte
-	Clone  func(D) D // a copy that can be changed while the original is read
+	Clone  func(D) D             // a copy that can be changed while the original is read
+	TTL    func(D) time.Duration // after which the document is gone unless it is written again; nil: never
 }
 
 // Change changes a document in place and tells whether it did. rev is the revision that the document was stored at, 0

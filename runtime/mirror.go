@@ -1,0 +1,349 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"muster/wire"
+)
+
+// How a mirror hears. Unlike a follower it is asked how sure it is, so its watch gives signs of life more often.
+const (
+	mirrorHeartbeat = 300 * time.Millisecond
+	mirrorSilence   = 1500 * time.Millisecond // without a sign it is not sure of anything
+	mirrorRetry     = 250 * time.Millisecond
+	mirrorGrace     = 4 * time.Second // what a bucket that was made anew does not hold is doubtful that long
+)
+
+// Mirror is what a bucket holds, as this process sees it: kept in memory, parsed, and read without waiting. Keys are
+// grouped by their first name. It tells how sure it is; see [Mirror.Doubt]. What is read is the last that was heard, never
+// less: while the bucket cannot be seen, all stays as it was.
+type Mirror[T any] struct {
+	bus    *Bus
+	bucket *Bucket
+	parse  func([]byte) (T, error)
+	heard  func(group string) // called when something about a group has changed; it must not wait
+	keep   bool               // keys that are gone stay, marked so
+
+	groups sync.Map // name to []Item[T], never changed once stored
+
+	mu    sync.Mutex
+	sight sight
+}
+
+// sight is what a mirror knows of its own sight.
+type sight struct {
+	synced  bool      // everything was heard that the bucket held when the watch began
+	sign    time.Time // last sign of life
+	why     error     // it is not synced
+	created time.Time // of the stream
+	anew    time.Time // when the stream was first seen in place of another one
+	round   uint64    // of watching
+}
+
+// Item is one key as a mirror knows it.
+type Item[T any] struct {
+	Key      string
+	Value    T
+	Err      error // Value could not be parsed
+	Revision uint64
+	Stored   time.Time // when, by this process's clock: a time that survives steps of any clock
+	Gone     bool      // the key is there no more; Value is what it was
+
+	round uint64
+}
+
+// NewMirror makes a mirror of a bucket. It sees nothing before it runs.
+func NewMirror[T any](b *Bus, spec BucketSpec, parse func([]byte) (T, error), heard func(group string), keep bool) *Mirror[T] {
+	return &Mirror[T]{bus: b, bucket: b.Bucket(spec), parse: parse, heard: heard, keep: keep}
+}
+
+// Group returns the keys of a group in order. The slice is shared and must not be changed.
+func (m *Mirror[T]) Group(name string) []Item[T] {
+	if g, ok := m.groups.Load(name); ok {
+		return g.([]Item[T])
+	}
+	return nil
+}
+
+// Groups lists the names of all groups, in order.
+func (m *Mirror[T]) Groups() []string {
+	var names []string
+	m.groups.Range(func(name, _ any) bool { names = append(names, name.(string)); return true })
+	slices.Sort(names)
+	return names
+}
+
+// Doubt tells why what is read from the mirror may not be what the bucket holds, and since when; nil when it surely was a
+// moment ago.
+func (m *Mirror[T]) Doubt(now time.Time) (since time.Time, why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.sight
+	switch {
+	case !m.bus.nc.IsConnected():
+		return s.sign, errNotConnected()
+	case !s.synced && s.why != nil:
+		return s.sign, s.why
+	case !s.synced:
+		return s.sign, fmt.Errorf("bucket %s was not read yet", m.bucket.spec.Name)
+	case now.Sub(s.sign) > mirrorSilence:
+		return s.sign, fmt.Errorf("nothing is heard of bucket %s", m.bucket.spec.Name)
+	case now.Sub(s.anew) < mirrorGrace:
+		return s.anew, fmt.Errorf("bucket %s was made anew", m.bucket.spec.Name)
+	}
+	return s.sign, nil
+}
+
+// Synced tells whether the mirror has ever read the whole bucket.
+func (m *Mirror[T]) Synced() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.sight.sign.IsZero()
+}
+
+// Run keeps the mirror until ctx ends.
+func (m *Mirror[T]) Run(ctx context.Context) {
+	links := m.bus.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED)
+	defer m.bus.nc.RemoveStatusListener(links)
+	deleted := make(chan *nats.Msg, 4)
+	advised, err := m.bus.nc.ChanSubscribe(wire.StreamDeleted(m.bucket.stream), deleted)
+	if err == nil { // without it a deleted bucket is noticed a little later, when it gives no sign of life
+		defer advised.Unsubscribe() //nolint:errcheck // the connection is gone then, and the subscription with it
+	}
+	for ctx.Err() == nil {
+		err := m.watch(ctx, links, deleted)
+		if err == nil {
+			continue
+		}
+		m.mu.Lock()
+		m.sight.synced, m.sight.why = false, err
+		m.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-links:
+		case <-deleted:
+		case <-time.After(mirrorRetry):
+		}
+	}
+}
+
+var errStreamDeleted = errors.New("the bucket was deleted")
+
+// watch reads the bucket and then hears it until followPoll is over, which is no error, or it cannot.
+func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted <-chan *nats.Msg) error {
+	if !m.bus.nc.IsConnected() {
+		return errNotConnected()
+	}
+	messages := make(chan *nats.Msg, 4096)
+	inbox := m.bus.nc.NewInbox()
+	sub, err := m.bus.nc.ChanSubscribe(inbox, messages)
+	if err != nil {
+		return fmt.Errorf("subscribe to bucket %s: %w", m.bucket.spec.Name, err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then, and the subscription with it
+	asked, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	s, err := m.bus.js.Stream(asked, m.bucket.stream)
+	if err != nil {
+		return fmt.Errorf("look at bucket %s: %w", m.bucket.spec.Name, err)
+	}
+	c, err := m.bus.js.CreatePushConsumer(asked, m.bucket.stream, jetstream.ConsumerConfig{
+		Name:              "mirror-" + nuid.Next(),
+		DeliverSubject:    inbox,
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubject:     wire.RecordSubjects(m.bucket.spec.Name, m.bucket.spec.names()),
+		AckPolicy:         jetstream.AckNonePolicy,
+		IdleHeartbeat:     mirrorHeartbeat,
+		InactiveThreshold: 10 * time.Second,
+		MemoryStorage:     true,
+		Replicas:          1,
+	})
+	if err != nil {
+		return fmt.Errorf("watch bucket %s: %w", m.bucket.spec.Name, err)
+	}
+	defer m.drop(c.CachedInfo().Name)
+	begun := time.Now()
+	ahead := c.CachedInfo().TimeStamp.Sub(begun) // of the server's clock before ours
+	if c.CachedInfo().TimeStamp.IsZero() {
+		ahead = 0
+	}
+	round := m.begin(s.CachedInfo().Created)
+	poll := time.NewTimer(followPoll + rand.N(followPoll/4))
+	defer poll.Stop()
+	silence := time.NewTimer(mirrorSilence)
+	defer silence.Stop()
+	whole := false
+	for next := uint64(1); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case status := <-links:
+			return fmt.Errorf("the link to NATS changed: %s", status)
+		case <-deleted:
+			return errStreamDeleted
+		case <-poll.C:
+			return nil
+		case <-silence.C:
+			return fmt.Errorf("nothing is heard of bucket %s", m.bucket.spec.Name)
+		case msg := <-messages:
+			silence.Reset(mirrorSilence)
+			if n, err := sub.Dropped(); n > 0 || err != nil {
+				return fmt.Errorf("bucket %s changes faster than it can be heard", m.bucket.spec.Name)
+			}
+			if msg.Header.Get("Status") != "" { // a heartbeat: there is nothing more to deliver
+				if !whole {
+					whole = true
+					m.end(round)
+				}
+				m.sign()
+				continue
+			}
+			meta, err := msg.Metadata()
+			if err != nil || meta.Sequence.Consumer != next {
+				return fmt.Errorf("a revision of bucket %s was missed", m.bucket.spec.Name)
+			}
+			next++
+			stored := time.Now()
+			if !whole { // it may be old
+				stored = earlier(stored, begun.Add(meta.Timestamp.Sub(begun)-ahead))
+			}
+			if err := m.take(msg, round, stored); err != nil {
+				return err
+			}
+			if !whole && meta.NumPending == 0 {
+				whole = true
+				m.end(round)
+			}
+			m.sign()
+		}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// drop deletes a consumer that is no longer needed; if that fails the server does it a little later.
+func (m *Mirror[T]) drop(name string) {
+	if !m.bus.nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_ = m.bus.js.DeleteConsumer(ctx, m.bucket.stream, name)
+}
+
+func (m *Mirror[T]) begin(created time.Time) (round uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.sight
+	if !s.created.IsZero() && !s.created.Equal(created) {
+		s.anew, s.synced = time.Now(), false
+	}
+	s.created = created
+	s.round++
+	return s.round
+}
+
+func (m *Mirror[T]) sign() {
+	m.mu.Lock()
+	m.sight.sign = time.Now()
+	m.mu.Unlock()
+}
+
+// end is called when everything that the bucket holds was heard in a round: what was not is gone. What a bucket that was
+// made anew does not hold goes when that is certain.
+func (m *Mirror[T]) end(round uint64) {
+	m.mu.Lock()
+	doubtful := time.Since(m.sight.anew) < mirrorGrace
+	m.sight.synced, m.sight.why, m.sight.sign = true, nil, time.Now()
+	m.mu.Unlock()
+	if doubtful {
+		time.AfterFunc(mirrorGrace, func() { m.sweep(round) })
+		return
+	}
+	m.sweep(round)
+}
+
+// sweep removes what was last heard before a round.
+func (m *Mirror[T]) sweep(round uint64) {
+	for _, group := range m.Groups() {
+		m.change(group, func(items []Item[T]) []Item[T] {
+			if !slices.ContainsFunc(items, func(i Item[T]) bool { return i.round < round && !i.Gone }) {
+				return nil
+			}
+			items = slices.Clone(items)
+			if !m.keep {
+				return slices.DeleteFunc(items, func(i Item[T]) bool { return i.round < round })
+			}
+			for i := range items {
+				items[i].Gone = items[i].Gone || items[i].round < round
+			}
+			return items
+		})
+	}
+}
+
+// take takes one revision.
+func (m *Mirror[T]) take(msg *nats.Msg, round uint64, stored time.Time) error {
+	r, err := revision(m.bucket.spec.Name, msg)
+	if err != nil {
+		return err
+	}
+	group, _, _ := strings.Cut(r.Key, ".")
+	it := Item[T]{Key: r.Key, Revision: r.Revision, Stored: stored, Gone: r.Marker, round: round}
+	if !r.Marker {
+		it.Value, it.Err = m.parse(r.Value)
+	}
+	m.change(group, func(items []Item[T]) []Item[T] {
+		i, found := slices.BinarySearchFunc(items, r.Key, func(i Item[T], key string) int { return strings.Compare(i.Key, key) })
+		switch {
+		case !found && r.Marker:
+			return nil
+		case !found:
+			return slices.Insert(slices.Clone(items), i, it)
+		case r.Marker && !m.keep:
+			return slices.Delete(slices.Clone(items), i, i+1)
+		}
+		items = slices.Clone(items)
+		if r.Marker {
+			it.Value, it.Err = items[i].Value, items[i].Err
+		}
+		items[i] = it
+		return items
+	})
+	return nil
+}
+
+// change replaces a group's items by what f makes of them; nil when nothing changes. Only one goroutine at a time does.
+func (m *Mirror[T]) change(group string, f func([]Item[T]) []Item[T]) {
+	m.mu.Lock()
+	items := f(m.Group(group))
+	switch {
+	case items == nil:
+		m.mu.Unlock()
+		return
+	case len(items) == 0:
+		m.groups.Delete(group)
+	default:
+		m.groups.Store(group, items)
+	}
+	m.mu.Unlock()
+	if m.heard != nil {
+		m.heard(group)
+	}
+}
