@@ -47,6 +47,10 @@ type Service struct {
 	subs      int // subscriptions that the micro service holds
 }
 
+// microSubscriptions is how many a micro service holds beside those of its endpoints: PING, INFO and STATS, of all services,
+// of those of its name, and its own.
+const microSubscriptions = 9
+
 // maxIdle is how many workers are kept for the next requests: a new goroutine must grow its stack first.
 const maxIdle = 128
 
@@ -62,7 +66,6 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 	}
 	fn.Ops = append(fn.Ops[:len(fn.Ops):len(fn.Ops)], schemaOp(fn))
 	s := &Service{fn: fn, path: fn.path(), bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn), jobs: make(chan *exchange), deadlines: newDeadlines()}
-	before := b.nc.NumSubscriptions()
 	svc, err := micro.AddService(b.nc, micro.Config{
 		Name: wire.Service(fn.Name), Version: fn.Version, Description: fn.Description,
 		QueueGroup: wire.QueueGroup(fn.Name),
@@ -86,7 +89,7 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 			return nil, err
 		}
 	}
-	s.subs = b.nc.NumSubscriptions() - before
+	s.subs = microSubscriptions + len(fn.Ops)
 	if b.nc.IsConnected() {
 		flush, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()

@@ -172,7 +172,7 @@ func (s *spy) sawNothingElse() {
 		switch {
 		case s.ours[subject]:
 			requests++
-		case strings.HasPrefix(subject, "_INBOX."), subject == "$JS.EVENT.ADVISORY.API",
+		case strings.HasPrefix(subject, "_INBOX."), strings.HasPrefix(subject, "$JS.EVENT.ADVISORY.STREAM.CREATED.KV_muster_"), subject == "$JS.EVENT.ADVISORY.API",
 			subject == "$JS.API.STREAM.INFO.KV_muster_wanted", subject == "$JS.API.STREAM.INFO.KV_muster_reported":
 		default:
 			s.t.Errorf("the spy saw a message on %q", subject)
