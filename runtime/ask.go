@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
 	"muster/wire"
@@ -16,7 +17,7 @@ var ErrSilent = errors.New("no answer")
 
 // Ask sends a request to a service that answers as functions do, and decodes the reply into reply, which may be nil.
 // It fails with the [*wire.Error] that was answered, or with [ErrSilent]. A reply with members that are not known is taken;
-// one that cannot be read is an error.
+// one that cannot be read is an error, also where nothing of it is wanted.
 func (b *Bus) Ask(ctx context.Context, subject string, body, reply any) error {
 	var data []byte
 	if body != nil {
@@ -35,17 +36,28 @@ func (b *Bus) Ask(ctx context.Context, subject string, body, reply any) error {
 		}
 		return fmt.Errorf("ask %s: %w", subject, err)
 	}
-	if msg.Header.Get(wire.HeaderErrorCode) != "" {
+	return readReply(msg, reply)
+}
+
+// readReply reads a reply. Its body alone tells success from failure; a header that says failure is believed, too.
+func readReply(msg *nats.Msg, reply any) error {
+	var form struct {
+		Code wire.Code `json:"error_code"`
+	}
+	err := json.Unmarshal(msg.Data, &form)
+	switch {
+	case form.Code != "" || msg.Header.Get(wire.HeaderErrorCode) != "":
 		var e wire.ErrorBody
 		if err := json.Unmarshal(msg.Data, &e); err != nil || e.Code == "" {
 			return wire.Errorf(wire.Internal, "an error that cannot be read was answered")
 		}
 		return &wire.Error{Code: e.Code, Message: e.Message, Details: e.Details}
+	case err == nil && jsontext.Value(msg.Data).Kind() != jsontext.KindBeginObject:
+		err = errors.New("it is no object")
+	case err == nil && reply != nil:
+		err = json.Unmarshal(msg.Data, reply)
 	}
-	if reply == nil {
-		return nil
-	}
-	if err := json.Unmarshal(msg.Data, reply); err != nil {
+	if err != nil {
 		return wire.Errorf(wire.Internal, "a reply that cannot be read was answered").Because(err)
 	}
 	return nil

@@ -185,13 +185,7 @@ func (s *Sled) carryOut(ctx context.Context, c *coordination, st step) result {
 	default:
 		ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 		defer cancel()
-		var reply struct {
-			Code wire.Code `json:"error_code"` // the body alone tells success from failure
-		}
-		r.err = s.ask(ctx, st.to, wire.SledPrepare, body, &reply)
-		if r.err == nil && reply.Code != "" {
-			r.err = wire.Errorf(reply.Code, "refused")
-		}
+		r.err = s.ask(ctx, st.to, wire.SledPrepare, body, nil)
 	}
 	return r
 }

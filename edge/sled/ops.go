@@ -99,7 +99,7 @@ func (s *Sled) takePrepare(r quorum.Prepare) error {
 
 func (s *Sled) commit(_ context.Context, r *runtime.Request[quorum.Commit]) (any, error) {
 	err := s.change(func(now *state) (*state, error) { return now.commit(r.Body) })
-	return quorum.Committed{Status: "committed"}, err
+	return quorum.Committed{Status: quorum.StatusCommitted}, err
 }
 
 func (s *Sled) share(_ context.Context, r *runtime.Request[quorum.ShareRequest]) (any, error) {

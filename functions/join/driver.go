@@ -21,6 +21,8 @@ const (
 	pollFirst  = 20 * time.Millisecond
 	pollMax    = 250 * time.Millisecond
 	watchMax   = time.Second // while a coordinator is silent and may have to be replaced
+	// before the next coordinator is chosen when one has refused; it may be the same one
+	refusedPause = 500 * time.Millisecond
 )
 
 // step does what a rack's record says is next: asks the sleds, and writes once what they answered.
@@ -32,6 +34,9 @@ func (f *function) step(ctx context.Context, rack string, attempt int) runtime.P
 	asks := plan(base.Doc)
 	if len(asks) == 0 {
 		return runtime.Progress{}
+	}
+	if attempt == 0 && base.Doc.refused() {
+		return runtime.Progress{Wait: refusedPause}
 	}
 	answers, err := f.askAll(ctx, rack, asks)
 	if err != nil {
@@ -48,7 +53,7 @@ func (f *function) step(ctx context.Context, rack string, attempt int) runtime.P
 		if !doc.exists() {
 			return false, nil
 		}
-		return absorb(base.Doc, doc, answers, now, ids), nil
+		return absorb(base.Doc, doc, answers, now, ids, attempt), nil
 	})
 	switch {
 	case err != nil:
@@ -115,8 +120,11 @@ func silent(a ask) answer {
 	return answer{From: a.To, Op: a.Op, Silent: true, Err: wire.Errorf(wire.Unavailable, "no answer")}
 }
 
+// askOne asks a sled. An answer that is not what the op answers is an error: nothing is taken for an ack that is none.
 func (f *function) askOne(ctx context.Context, a ask) answer {
 	out := answer{From: a.To, Op: a.Op}
+	var committed quorum.Committed
+	var done wire.SledNetworkDone
 	var reply any
 	switch a.Op {
 	case wire.SledIdentity:
@@ -125,15 +133,26 @@ func (f *function) askOne(ctx context.Context, a ask) answer {
 	case wire.SledCoordinatorStatus:
 		out.Status = &quorum.CoordinatorStatus{}
 		reply = out.Status
+	case wire.SledCommit:
+		reply = &committed
+	case wire.SledNetwork:
+		reply = &done
 	}
 	err := f.Ask(ctx, a.To, a.Op, a.Body, reply)
-	if err == nil {
-		return out
-	}
-	out.Identity, out.Status = nil, nil
-	if errors.Is(err, runtime.ErrSilent) {
+	n, _ := a.Body.(wire.SledNetworkConfig)
+	switch {
+	case errors.Is(err, runtime.ErrSilent):
 		return silent(a)
+	case err != nil:
+		out.Err = wire.AsError(err)
+	case a.Op == wire.SledIdentity && out.Identity.Baseboard != a.To:
+		out.Err = wire.Errorf(wire.Internal, "it answers with an identity that is not its own")
+	case a.Op == wire.SledCommit && committed.Status != quorum.StatusCommitted,
+		a.Op == wire.SledNetwork && done.Generation != n.Generation:
+		out.Err = wire.Errorf(wire.Internal, "it answers with something else than an ack")
 	}
-	out.Err = wire.AsError(err)
+	if out.Err != nil {
+		out.Identity, out.Status = nil, nil
+	}
 	return out
 }

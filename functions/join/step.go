@@ -73,9 +73,9 @@ func each(to []wire.Baseboard, op string, body any) []ask {
 }
 
 // absorb takes the answers to what was planned on base into r, which may be newer: what another driver or an operator
-// changed meanwhile stays, and answers that belong to what is no more are dropped. ids are for sleds, one each. It tells
-// whether r is another record now.
-func absorb(base, r *record, answers []answer, now time.Time, ids []string) bool {
+// changed meanwhile stays, and answers that belong to what is no more are dropped. ids are for sleds, one each; attempt is
+// how often the same was asked before in vain. It tells whether r is another record now.
+func absorb(base, r *record, answers []answer, now time.Time, ids []string, attempt int) bool {
 	before := r.clone()
 	if r.Resetting || r.RackID != base.RackID || r.Epoch != base.Epoch || !slices.Equal(r.Peers, base.Peers) {
 		return false
@@ -110,7 +110,49 @@ func absorb(base, r *record, answers []answer, now time.Time, ids []string) bool
 		problems = nil // they were of the stage that is over
 	}
 	r.Problems = problems
-	return !sameRecord(before, r)
+	if !news(before, r, attempt) {
+		*r = *before
+		return false
+	}
+	return true
+}
+
+// restate is how many attempts in vain it takes until another text of a known problem is written.
+const restate = 5
+
+// news tells whether what the sleds answered is worth a revision. Progress is, at once. A problem is when it shows a second
+// time in a row, and other words for it every few attempts: else a sled that fails in ever new words would have the record
+// written, and itself asked, as fast as it answers.
+func news(before, r *record, attempt int) bool {
+	switch {
+	case sameRecord(before, r):
+		return false
+	case !sameRecord(before.silenced(), r.silenced()):
+		return true
+	case slices.Equal(before.troubled(), r.troubled()):
+		return attempt >= restate
+	}
+	return attempt > 0
+}
+
+// silenced is the record without what stands against sleds.
+func (r *record) silenced() *record {
+	c := r.clone()
+	c.Problems = nil
+	for i := range c.Sleds {
+		c.Sleds[i].LastError = ""
+	}
+	return c
+}
+
+// troubled are the sleds that something stands against, in order.
+func (r *record) troubled() []wire.Baseboard {
+	var all []wire.Baseboard
+	for _, p := range r.Problems {
+		all = append(all, p.Baseboard)
+	}
+	slices.SortFunc(all, wire.Baseboard.Compare)
+	return all
 }
 
 // choose makes the first peer that answers the coordinator of the next epoch.
@@ -176,34 +218,52 @@ func (r *record) coordinate(answers []answer, now time.Time) (problems []sledPro
 		if r.Coordinator == nil || a.From != *r.Coordinator {
 			continue
 		}
+		useful := true
 		switch {
 		case a.Silent:
-			if r.SilentSince == nil {
-				at := now.UTC()
-				r.SilentSince = &at
-			}
-			if now.Sub(*r.SilentSince) >= coordinatorSilence {
-				r.handOver()
-			}
+			useful = false
 		case a.Err != nil && a.Op == wire.SledCoordinatorStatus && a.Err.Code == wire.NotCoordinator,
 			a.Err != nil && a.Op == wire.SledReconfigure:
 			r.handOver() // it cannot; a higher epoch with another one, or later with it, can
+			continue
+		case a.Err != nil:
+			useful = a.Err.Code.Retryable() // it is at work, or says that it cannot be now
 		case a.Op == wire.SledReconfigure:
-			r.Told, r.SilentSince = true, nil
-		case a.Op == wire.SledCoordinatorStatus && a.Status != nil:
-			r.SilentSince = nil
+			r.Told = true
+		case a.Op == wire.SledCoordinatorStatus:
 			if problem := r.prepared(a.Status); problem != "" {
 				problems = append(problems, sledProblem{a.From, problem})
+				useful = false
 			}
 		}
+		r.heard(useful, now)
 	}
 	return problems
 }
 
+// heard notes whether the coordinator gave a useful answer. One that gives none for a while is replaced, whether it is
+// silent or talks nonsense.
+func (r *record) heard(useful bool, now time.Time) {
+	switch {
+	case useful:
+		r.SilentSince = nil
+	case r.SilentSince == nil:
+		at := now.UTC()
+		r.SilentSince = &at
+	case now.Sub(*r.SilentSince) >= coordinatorSilence:
+		r.handOver()
+	}
+}
+
 // handOver gives the epoch up: the next one is above it, with another coordinator if one answers.
 func (r *record) handOver() {
-	r.Told, r.SilentSince, r.Config, r.Acked = false, nil, nil, nil
+	r.Told, r.Config, r.Acked = false, nil, nil
 	r.State = Starting
+}
+
+// refused tells whether an epoch was given up just now because its coordinator refused it, and not after a while of silence.
+func (r *record) refused() bool {
+	return r.State == Starting && r.Coordinator != nil && r.SilentSince == nil
 }
 
 // prepared takes how far the coordinator has come. A configuration is taken once for each epoch, and only if it is the
@@ -212,7 +272,7 @@ func (r *record) prepared(s *quorum.CoordinatorStatus) (problem string) {
 	c := &s.Config
 	switch {
 	case c.RackID != r.RackID || c.Epoch != r.Epoch:
-		return "" // of an epoch before; it is not there yet
+		return "its configuration is of another epoch"
 	case c.Validate() != nil:
 		return "its configuration is not valid"
 	case c.Coordinator != *r.Coordinator || c.Threshold != quorum.Threshold(len(r.Peers)) || !slices.Equal(c.Baseboards(), r.Peers):

@@ -19,6 +19,9 @@ type link struct {
 	// server knows what the watcher decided about all that caused it.
 	watched sync.Mutex
 
+	writing sync.Mutex // to the client
+	kept    [][]byte   // from the client, see [Proxy.HoldToClient]
+
 	mu     sync.Mutex
 	server net.Conn // nil until dialled
 	done   bool
@@ -120,9 +123,35 @@ func (l *link) passToClient(msg []byte) bool {
 		case dropped:
 			return true
 		}
-		_, err := l.client.Write(msg)
-		return err == nil
+		return l.write(msg)
 	}
+}
+
+// write gives the client a message, or keeps it back.
+func (l *link) write(msg []byte) bool {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if keep := l.p.keep.Load(); keep != nil && len(msg) > 0 && (*keep)(msg) {
+		l.kept = append(l.kept, msg)
+		return true
+	}
+	_, err := l.client.Write(msg)
+	return err == nil
+}
+
+// release gives the client what was kept back and is not kept any more.
+func (l *link) release(match func([]byte) bool) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	var still [][]byte
+	for _, msg := range l.kept {
+		if match(msg) {
+			still = append(still, msg)
+		} else if _, err := l.client.Write(msg); err != nil {
+			return // it has hung up
+		}
+	}
+	l.kept = still
 }
 
 // hangUp tells the other side that nothing more will come. It still may send.

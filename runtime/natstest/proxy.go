@@ -1,10 +1,13 @@
 package natstest
 
 import (
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -23,6 +26,7 @@ type Proxy struct {
 
 	hold toggle
 	drop toggle
+	keep atomic.Pointer[func([]byte) bool] // nil keeps nothing
 
 	mu       sync.Mutex
 	listener net.Listener // nil while cut
@@ -116,6 +120,23 @@ func (p *Proxy) OnClientBytes(f func(b []byte)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watch = f
+}
+
+// HoldToClient keeps back what match says of what the server sends, each protocol message (such as
+// "MSG subject sid reply size\r\npayload\r\n"); the rest passes it by. Called again, what was kept arrives, late, unless
+// the new match keeps it, too; nil keeps nothing. What is kept when the line is cut is lost. Calls of match may come
+// several at a time.
+func (p *Proxy) HoldToClient(match func(b []byte) bool) {
+	if match == nil {
+		match = func([]byte) bool { return false }
+	}
+	p.keep.Store(&match)
+	p.mu.Lock()
+	links := slices.Collect(maps.Keys(p.links))
+	p.mu.Unlock()
+	for _, l := range links {
+		l.release(match)
+	}
 }
 
 func (p *Proxy) watcher() func([]byte) {

@@ -313,3 +313,49 @@ func TestProxy_onClientBytesActsBeforeTheAnswer(t *testing.T) {
 		})
 	}
 }
+
+func TestProxy_holdToClient(t *testing.T) {
+	n := Start(t)
+	p := StartProxy(t, n.URL())
+	nc, other := Connect(t, p.URL()), Connect(t, n.URL())
+	got := make(chan string, 10)
+	for _, subject := range []string{"a", "b", "c"} {
+		if _, err := nc.Subscribe(subject, func(m *nats.Msg) { got <- m.Subject + string(m.Data) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	arrives := func(want ...string) {
+		t.Helper()
+		for _, w := range want {
+			select {
+			case g := <-got:
+				if g != w {
+					t.Errorf("got %s, want %s", g, w)
+				}
+			case <-time.After(limit):
+				t.Fatalf("%s does not arrive", w)
+			}
+		}
+	}
+	of := func(subjects string) func([]byte) bool {
+		return func(b []byte) bool { return bytes.ContainsAny(b[len("MSG "):len("MSG a")], subjects) }
+	}
+	p.HoldToClient(of("ab"))
+	for _, s := range []string{"a", "b", "a", "c"} {
+		if err := other.Publish(s, []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrives("c1")
+	p.HoldToClient(of("a"))
+	arrives("b1")
+	p.HoldToClient(nil)
+	arrives("a1", "a1")
+	if err := other.Publish("a", []byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	arrives("a2")
+}

@@ -45,9 +45,12 @@ type Commit struct {
 	Epoch  uint64 `json:"epoch"`
 }
 
+// StatusCommitted is the one status of a [Committed].
+const StatusCommitted = "committed"
+
 // Committed is the reply to a commit.
 type Committed struct {
-	Status string `json:"status"` // "committed"
+	Status string `json:"status"` // [StatusCommitted]
 }
 
 // ShareRequest asks a member for its share of a committed epoch.
