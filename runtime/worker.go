@@ -22,7 +22,13 @@ type Worker struct {
 	Bucket  BucketSpec
 	Durable string     // name of the consumer that hands out the items
 	Wake    BucketSpec // a change in this bucket makes waiting items be looked at at once
-	Step    func(ctx context.Context, key string, attempt int) Progress
+	Step    func(ctx context.Context, key string, a Attempt) Progress
+}
+
+// Attempt tells how often and for how long a revision was worked on before, on this replica.
+type Attempt struct {
+	N   int           // looks since it came, or since waiting items were woken
+	Age time.Duration // since it came
 }
 
 // Progress is what a step came to.
@@ -52,6 +58,7 @@ type crewOf struct {
 type item struct {
 	key  string
 	msg  jetstream.Msg // of its newest revision
+	came time.Time     // that revision
 	wake chan struct{}
 }
 
@@ -131,20 +138,20 @@ func (c *crewOf) take(ctx context.Context, m jetstream.Msg) {
 	defer c.mu.Unlock()
 	if it := c.now[key]; it != nil {
 		c.settle(it.msg.Ack(), key)
-		it.msg = m
+		it.msg, it.came = m, time.Now()
 		it.signal()
 		return
 	}
-	it := &item{key: key, msg: m, wake: make(chan struct{}, 1)}
+	it := &item{key: key, msg: m, came: time.Now(), wake: make(chan struct{}, 1)}
 	c.now[key] = it
 	c.all.Go(func() { c.run(ctx, it) })
 }
 
-// current is the message of an item's newest revision.
-func (c *crewOf) current(it *item) jetstream.Msg {
+// current is the message of an item's newest revision, and when it came.
+func (c *crewOf) current(it *item) (jetstream.Msg, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return it.msg
+	return it.msg, it.came
 }
 
 func (it *item) signal() {
@@ -157,10 +164,11 @@ func (it *item) signal() {
 // run works on a key until it is finished, or its next revision is.
 func (c *crewOf) run(ctx context.Context, it *item) {
 	for attempt := 0; ; attempt++ {
-		msg := c.current(it)
-		p := c.Step(ctx, it.key, attempt)
+		msg, came := c.current(it)
+		p := c.Step(ctx, it.key, Attempt{attempt, time.Since(came)})
 		if ctx.Err() != nil {
-			c.settle(c.current(it).Nak(), it.key)
+			msg, _ = c.current(it)
+			c.settle(msg.Nak(), it.key)
 			return
 		}
 		if p.Changed || p.Wait == 0 {
@@ -187,17 +195,21 @@ func (c *crewOf) pause(ctx context.Context, it *item, wait time.Duration) bool {
 	defer timer.Stop()
 	alive := time.NewTicker(workerSignOf)
 	defer alive.Stop()
+	show := func() {
+		msg, _ := c.current(it)
+		c.settle(msg.InProgress(), it.key)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return true
 		case <-timer.C:
-			c.settle(c.current(it).InProgress(), it.key)
+			show()
 			return true
 		case <-it.wake:
 			return false
 		case <-alive.C:
-			c.settle(c.current(it).InProgress(), it.key)
+			show()
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,21 @@ func (b bucket) history(key string) []jetstream.KeyValueEntry {
 	}
 	if err != nil {
 		b.t.Fatalf("history of %s: %v", key, err)
+	}
+	return all
+}
+
+// keys are those that begin with a prefix.
+func (b bucket) keys(prefix string) (all []string) {
+	b.t.Helper()
+	list, err := b.kv.ListKeys(ctx(b.t))
+	if err != nil {
+		b.t.Fatalf("list keys: %v", err)
+	}
+	for k := range list.Keys() {
+		if strings.HasPrefix(k, prefix) {
+			all = append(all, k)
+		}
 	}
 	return all
 }

@@ -7,6 +7,7 @@
 package test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,6 +35,11 @@ func run(m *testing.M) int {
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build the program:", err)
+		return 1
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // those that are parallel here wait more than they work
+		fmt.Fprintln(os.Stderr, "run tests in parallel:", err)
 		return 1
 	}
 	return m.Run()

@@ -26,21 +26,21 @@ const (
 )
 
 // step does what a rack's record says is next: asks the sleds, and writes once what they answered.
-func (f *function) step(ctx context.Context, rack string, attempt int) runtime.Progress {
+func (f *function) step(ctx context.Context, rack string, a runtime.Attempt) runtime.Progress {
 	base, err := f.racks.View(ctx, rack)
 	if err != nil {
-		return runtime.Progress{Wait: backoff(attempt, retryFirst, retryMax)}
+		return runtime.Progress{Wait: backoff(a.N, retryFirst, retryMax)}
 	}
 	asks := plan(base.Doc)
 	if len(asks) == 0 {
 		return runtime.Progress{}
 	}
-	if attempt == 0 && base.Doc.refused() {
+	if a.N == 0 && base.Doc.refused() {
 		return runtime.Progress{Wait: refusedPause}
 	}
 	answers, err := f.askAll(ctx, rack, asks)
 	if err != nil {
-		return runtime.Progress{Wait: backoff(attempt, retryFirst, retryMax)}
+		return runtime.Progress{Wait: backoff(a.N, retryFirst, retryMax)}
 	}
 	var ids []string
 	if base.Doc.State == Committing {
@@ -53,15 +53,15 @@ func (f *function) step(ctx context.Context, rack string, attempt int) runtime.P
 		if !doc.exists() {
 			return false, nil
 		}
-		return absorb(base.Doc, doc, answers, now, ids, attempt), nil
+		return absorb(base.Doc, doc, answers, now, ids, a.Age), nil
 	})
 	switch {
 	case err != nil:
-		return runtime.Progress{Wait: backoff(attempt, retryFirst, retryMax)}
+		return runtime.Progress{Wait: backoff(a.N, retryFirst, retryMax)}
 	case r.Changed:
 		return runtime.Progress{Changed: true}
 	}
-	return runtime.Progress{Wait: pace(r.Doc, answers, attempt)}
+	return runtime.Progress{Wait: pace(r.Doc, answers, a.N)}
 }
 
 // pace is how long to wait when nothing has changed.

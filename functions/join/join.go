@@ -8,8 +8,8 @@
 // What always holds: one configuration for a rack and epoch; epochs and generations only rise; only who has committed is a
 // member; ids and subnets are stored before the first sled is started; after complete was accepted no config is taken, and
 // its generation never changes. What makes progress: a sled that is silent is asked again, a coordinator that is silent is
-// replaced, a replica that dies leaves its work to the others. The gap: a sled that lost its store after it acked, and
-// before enough others had committed, holds its rack up until an operator corrects or resets it.
+// replaced, a replica that dies leaves its work to the others, and a sled that lost its store is given its share in another
+// epoch. The gap: once too few others have committed for that, or all have, it holds its rack up until an operator resets it.
 //
 // The decisions are pure and stand in machine.go and step.go.
 package join

@@ -101,12 +101,10 @@ func (r *record) changePeers(peers []wire.Baseboard) error {
 		r.restart()
 		return nil
 	case Committing:
-		// Commits may have gone out: what was committed must be known to stay before another epoch can follow it.
-		enough := r.Config.Threshold + quorum.Tolerance(len(r.Config.Members))
-		if len(r.Committed) < enough {
+		if !r.canFollow() {
 			r.State, r.Message = Failed, fmt.Sprintf(
 				"the membership was changed while epoch %d was being committed and only %d of the %d sleds needed had committed",
-				r.Epoch, len(r.Committed), enough)
+				r.Epoch, len(r.Committed), r.enough())
 			return nil
 		}
 		epoch := r.Epoch
@@ -117,6 +115,13 @@ func (r *record) changePeers(peers []wire.Baseboard) error {
 	}
 	return wire.Errorf(wire.MembershipChangeNoLongerAllowed, "all sleds have committed; the membership stays as it is")
 }
+
+// canFollow tells whether another epoch may follow the one that is being committed. Commits may have gone out: what was
+// committed must be known to stay.
+func (r *record) canFollow() bool { return len(r.Committed) >= r.enough() }
+
+// enough is how many sleds must have committed for that.
+func (r *record) enough() int { return r.Config.Threshold + quorum.Tolerance(len(r.Config.Members)) }
 
 // restart begins with the present peers. The epoch that follows is above every one before.
 func (r *record) restart() {

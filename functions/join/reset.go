@@ -31,20 +31,10 @@ func (f *function) reset(ctx context.Context, r *runtime.Request[wire.RackReset]
 		return nil, err
 	}
 	doc := result.Doc
-	asks := each(doc.Known, wire.SledReset, wire.SledForget{RackID: doc.RackID})
-	unreachable := []wire.Baseboard{}
-	if len(asks) > 0 {
-		answers, err := f.askAll(ctx, rack, asks)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range answers {
-			if a.Err != nil && a.Err.Code != wire.WrongRack { // of another rack by now: nothing of ours to forget
-				unreachable = append(unreachable, a.From)
-			}
-		}
+	unreachable, err := f.forget(ctx, rack, doc)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(unreachable, wire.Baseboard.Compare)
 	if len(unreachable) > 0 && !r.Body.Force {
 		return nil, wire.Errorf(wire.Unavailable, "%d sleds did not answer; repeat the reset when they do, or with force to leave them", len(unreachable)).
 			With("unreachable", unreachable)
@@ -58,4 +48,32 @@ func (f *function) reset(ctx context.Context, r *runtime.Request[wire.RackReset]
 		return nil, err
 	}
 	return wire.RackWasReset{Rack: rack, Unreachable: unreachable}, nil
+}
+
+// forget has every sled that was ever asked for a rack forget it, and returns those that did not say so. They are asked
+// twice: what a coordinator had sent when it forgot may reach a member that had forgotten before.
+func (f *function) forget(ctx context.Context, rack string, doc *record) ([]wire.Baseboard, error) {
+	unreachable := []wire.Baseboard{}
+	asks := each(doc.Known, wire.SledReset, wire.SledForget{RackID: doc.RackID})
+	for range 2 {
+		if len(asks) == 0 {
+			break
+		}
+		answers, err := f.askAll(ctx, rack, asks)
+		if err != nil {
+			return nil, err
+		}
+		asks = nil
+		for _, a := range answers {
+			switch {
+			case a.Err == nil:
+				asks = append(asks, ask{a.From, wire.SledReset, wire.SledForget{RackID: doc.RackID}})
+			case a.Err.Code == wire.WrongRack: // of another rack by now: nothing of ours to forget
+			default:
+				unreachable = append(unreachable, a.From)
+			}
+		}
+	}
+	slices.SortFunc(unreachable, wire.Baseboard.Compare)
+	return unreachable, nil
 }

@@ -146,7 +146,7 @@ func (w *world) write(driver int) bool {
 		if !doc.exists() {
 			return false, nil
 		}
-		return absorb(r.base, doc, answers, w.now, ids, restate), nil
+		return absorb(r.base, doc, answers, w.now, ids, restateAfter), nil
 	})
 	if err != nil {
 		w.t.Fatalf("absorb: %v", err)

@@ -73,9 +73,9 @@ func each(to []wire.Baseboard, op string, body any) []ask {
 }
 
 // absorb takes the answers to what was planned on base into r, which may be newer: what another driver or an operator
-// changed meanwhile stays, and answers that belong to what is no more are dropped. ids are for sleds, one each; attempt is
-// how often the same was asked before in vain. It tells whether r is another record now.
-func absorb(base, r *record, answers []answer, now time.Time, ids []string, attempt int) bool {
+// changed meanwhile stays, and answers that belong to what is no more are dropped. ids are for sleds, one each; age is
+// for how long the same was asked in vain. It tells whether r is another record now.
+func absorb(base, r *record, answers []answer, now time.Time, ids []string, age time.Duration) bool {
 	before := r.clone()
 	if r.Resetting || r.RackID != base.RackID || r.Epoch != base.Epoch || !slices.Equal(r.Peers, base.Peers) {
 		return false
@@ -94,6 +94,9 @@ func absorb(base, r *record, answers []answer, now time.Time, ids []string, atte
 		problems = append(problems, r.coordinate(answers, now)...)
 	case Committing:
 		r.commit(answers, ids)
+		if age >= lostAfter {
+			r.carryOver(answers)
+		}
 	case StartingAgents:
 		r.start(answers)
 	case ConfiguringNetwork:
@@ -110,29 +113,34 @@ func absorb(base, r *record, answers []answer, now time.Time, ids []string, atte
 		problems = nil // they were of the stage that is over
 	}
 	r.Problems = problems
-	if !news(before, r, attempt) {
+	if !news(before, r, age) {
 		*r = *before
 		return false
 	}
 	return true
 }
 
-// restate is how many attempts in vain it takes until another text of a known problem is written.
-const restate = 5
+// How long the same must have been asked in vain until it is written that something stands against a sled, and until other
+// words for it are; and until what a sled lost is believed to be lost.
+const (
+	problemAfter = 200 * time.Millisecond
+	restateAfter = 5 * time.Second
+	lostAfter    = 3 * time.Second
+)
 
-// news tells whether what the sleds answered is worth a revision. Progress is, at once. A problem is when it shows a second
-// time in a row, and other words for it every few attempts: else a sled that fails in ever new words would have the record
-// written, and itself asked, as fast as it answers.
-func news(before, r *record, attempt int) bool {
+// news tells whether what the sleds answered is worth a revision. Progress is, at once. What stands against a sled is once
+// it has stood for a moment, and other words for it are after a while: else a sled that fails in ever new words would have
+// the record written, and itself asked, as fast as it answers.
+func news(before, r *record, age time.Duration) bool {
 	switch {
 	case sameRecord(before, r):
 		return false
 	case !sameRecord(before.silenced(), r.silenced()):
 		return true
 	case slices.Equal(before.troubled(), r.troubled()):
-		return attempt >= restate
+		return age >= restateAfter
 	}
-	return attempt > 0
+	return age >= problemAfter
 }
 
 // silenced is the record without what stands against sleds.
@@ -312,6 +320,19 @@ func (r *record) commit(answers []answer, ids []string) {
 		}
 		r.Sleds = append(r.Sleds, sled{Baseboard: b, ID: ids[i], Subnet: wire.Subnet{Net: subnet}})
 	}
+}
+
+// carryOver begins another epoch with the same sleds when one of them has lost its store since it acked its prepare: what
+// it lost is gone, and it can never commit. Enough others must have, as for a correction.
+func (r *record) carryOver(answers []answer) {
+	lost := func(a answer) bool { return a.Op == wire.SledCommit && a.Err != nil && a.Err.Code == wire.NotPrepared }
+	if r.State != Committing || !r.canFollow() || !slices.ContainsFunc(answers, lost) {
+		return
+	}
+	epoch, before := r.Epoch, r.Coordinator
+	r.LastCommitted = &epoch
+	r.restart()
+	r.State, r.Coordinator = Starting, before
 }
 
 // start takes acks of starts, and shows why the others have not.
