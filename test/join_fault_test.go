@@ -153,9 +153,9 @@ func TestJoinFault_ResetAtEveryStep(t *testing.T) {
 
 // madness is what a sled may answer that has lost its mind.
 var madness = []string{
-	"", "null", "[]", "7", "{}", strings.Repeat("[", 10000), "\xff\xfe\x00", `{"error_code":7}`, `{"error_code":"NoSuchCode"}`,
-	`{"baseboard":{"part_number":"913-0000019","serial_number":"other"},"exchange_key":"X"}`, `{"status":"committed","epoch":9}`,
-	`{"config":{},"acked_prepares":null}`, `{"config":7}`, `{"generation":18446744073709551615}`,
+	"", "null", "{}", strings.Repeat("[", 10000), "\xff\xfe\x00", `{"error_code":"NoSuchCode"}`,
+	`{"baseboard":{"part_number":"913-0000019","serial_number":"other"},"exchange_key":"X"}`,
+	`{"status":"committed","config":{},"generation":18446744073709551615}`,
 }
 
 // One sled of each rack answers garbage, a kind of it in each rack, and is the first of its rack, which would coordinate:
@@ -301,7 +301,7 @@ func TestJoinFault_TwoStartsAtOnce(t *testing.T) {
 	f := newFleet(t)
 	serveProcess(t, f.node.URL(), "join")
 	serveProcess(t, f.node.URL(), "join")
-	for round := range 8 {
+	for round := range 4 {
 		same, other := fmt.Sprintf("same%d", round), fmt.Sprintf("other%d", round)
 		sleds := func(rack string) []string { return []string{rack + "a", rack + "b", rack + "c"} }
 		f.run(append(sleds(same), sleds(other)...)...)
@@ -352,7 +352,7 @@ func TestJoinFault_CompleteAndCorrectionAtOnce(t *testing.T) {
 	serveProcess(t, f.node.URL(), "join")
 	serveProcess(t, f.node.URL(), "join")
 	won := map[string]int{}
-	for i := range 24 {
+	for i := range 12 {
 		rack := fmt.Sprintf("race%d", i)
 		sleds := []string{rack + "a", rack + "b", rack + "c"}
 		f.run(sleds...)
