@@ -269,7 +269,7 @@ func TestCoordinate_ResetInTheMiddle(t *testing.T) {
 	})
 }
 
-// A sled that answers garbage, or an ack that is none, is a sled that has not answered.
+// A sled that answers garbage, or refuses, is a sled that has not answered.
 func TestCoordinate_Garbage(t *testing.T) {
 	story(t, 4, func(t *testing.T, w *world) {
 		lie := func(ctx context.Context, to wire.Baseboard, op string, body, reply any) error {
@@ -277,7 +277,7 @@ func TestCoordinate_Garbage(t *testing.T) {
 			case to == board(2) && op == wire.SledIdentity:
 				return json.Unmarshal([]byte(`{"baseboard":{"part_number":"913-0000019","serial_number":"2FAKE003"},"exchange_key":"X"}`), reply)
 			case to == board(3) && op == wire.SledPrepare:
-				return json.Unmarshal([]byte(`{"error_code":"Busy"}`), reply)
+				return wire.Errorf(wire.Busy, "not now")
 			}
 			return w.ask(ctx, to, op, body, reply)
 		}
