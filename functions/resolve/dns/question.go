@@ -2,6 +2,7 @@ package dns
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,10 @@ func pause(sent, now time.Time) time.Duration {
 	return min(spacing, max(0, spacing-now.Sub(sent)))
 }
 
+// rememberTCP is for how long a server whose answer did not fit over UDP is asked over TCP at once: asking over UDP first
+// would cost a second query and the wait before it each time.
+const rememberTCP = 10 * time.Minute
+
 // shareSRV is for how long an SRV answer serves others that ask: less than the spacing, so that it never delays a query that
 // may be sent.
 const shareSRV = time.Second
@@ -34,10 +39,10 @@ type key struct {
 type question struct {
 	turn chan struct{} // held by whoever asks it
 	// Under the turn:
-	sent  time.Time        // when it was last sent to any server
-	heard map[string]heard // list of servers → what they said last
-	tcp   map[string]bool  // servers whose answer did not fit over UDP
-	users int              // how many hold it; under Client.mu
+	sent  time.Time            // when it was last sent to any server
+	heard map[string]heard     // list of servers → what they said last
+	tcp   map[string]time.Time // server → until when it is asked over TCP
+	users int                  // how many hold it; under Client.mu
 }
 
 // heard is the last outcome of a question.
@@ -53,7 +58,7 @@ func (c *Client) use(k key, now time.Time) *question {
 	c.sweep(now)
 	q := c.questions[k]
 	if q == nil {
-		q = &question{turn: make(chan struct{}, 1), heard: map[string]heard{}, tcp: map[string]bool{}}
+		q = &question{turn: make(chan struct{}, 1), heard: map[string]heard{}, tcp: map[string]time.Time{}}
 		c.questions[k] = q
 	}
 	q.users++
@@ -66,13 +71,14 @@ func (c *Client) drop(q *question) {
 	c.mu.Unlock()
 }
 
-// sweep forgets, once a minute, the questions that were not asked for longer than any answer holds. What is forgotten with
-// them is that a server needs TCP, which costs one more query.
+// sweep forgets, once a minute, the questions that were not asked for longer than any answer holds. It also forgets which
+// servers were preferred, so that the first one is tried again after an outage.
 func (c *Client) sweep(now time.Time) {
 	if now.Sub(c.swept) < time.Minute {
 		return
 	}
 	c.swept = now
+	clear(c.preferred)
 	for k, q := range c.questions {
 		if q.users == 0 && now.Sub(q.sent) > 2*maxTTL {
 			delete(c.questions, k)
@@ -93,7 +99,7 @@ func (c *Client) resolve(ctx context.Context, k key, servers []string) reply {
 		return gaveUp()
 	}
 	list := strings.Join(servers, " ")
-	if h, ok := q.heard[list]; ok && (!h.reply.at.Before(came) || time.Now().Before(h.until)) {
+	if h, ok := q.heard[list]; ok && (h.reply.at.After(came) || time.Now().Before(h.until)) {
 		return h.reply
 	}
 	r := c.ask(ctx, q, k, servers, list)
@@ -118,27 +124,28 @@ func (r reply) shared(qtype uint16) time.Time {
 	return time.Time{}
 }
 
-// ask asks the servers one after the other until one answers.
+// ask asks the servers one after the other until one answers. A single one that stays silent is asked twice: one lost
+// packet is not an outage.
 func (c *Client) ask(ctx context.Context, q *question, k key, servers []string, list string) reply {
 	var why []string
 	tried := c.order(servers, list)
 	for i := 0; i < len(tried); i++ {
-		server := tried[i]
-		r := c.askServer(ctx, q, k, server)
+		r := c.askServer(ctx, q, k, tried[i])
 		if r.kind != broken {
-			c.prefer(server, list)
+			c.prefer(tried[i], list)
 			return r
 		}
 		if ctx.Err() != nil && len(why) > 0 {
 			break // the first reason tells more than that time was up
 		}
-		why = append(why, r.reason)
+		if !slices.Contains(why, r.reason) {
+			why = append(why, r.reason)
+		}
 		if ctx.Err() != nil {
 			break
 		}
-		if r.silent && len(servers) == 1 && i == 0 {
-			tried = []string{server, server} // one lost packet is not an outage
-			why = nil
+		if r.silent && i == 0 && len(servers) == 1 {
+			tried = []string{tried[0], tried[0]}
 		}
 	}
 	r := brokenf("%s", strings.Join(why, "; "))
@@ -148,19 +155,19 @@ func (c *Client) ask(ctx context.Context, q *question, k key, servers []string, 
 
 // askServer asks one server, over TCP if the answer does not fit otherwise.
 func (c *Client) askServer(ctx context.Context, q *question, k key, server string) reply {
-	if !q.tcp[server] {
+	if !time.Now().Before(q.tcp[server]) {
 		r := c.send(ctx, q, k, "udp", server)
 		if r.kind != truncated {
 			return r
 		}
-		q.tcp[server] = true
+		q.tcp[server] = time.Now().Add(rememberTCP)
 	}
 	r := c.send(ctx, q, k, "tcp", server)
 	if r.kind == truncated {
 		r = brokenf("truncated answer over TCP from %s", server)
 	}
-	if r.kind == broken || r.size <= udpSize {
-		delete(q.tcp, server) // begin with UDP next time: TCP does not work, or is not needed any more
+	if r.kind == broken {
+		delete(q.tcp, server) // the answer may fit again, so begin with UDP next time
 	}
 	return r
 }
@@ -201,7 +208,7 @@ func (c *Client) send(ctx context.Context, q *question, k key, network, server s
 		}
 		return unanswered(err, network, server, c.timeout, unread)
 	}
-	got.at, got.server = time.Now(), server
+	got.at = time.Now()
 	if got.kind == broken {
 		got.reason += " from " + server
 	}

@@ -30,11 +30,8 @@ type reply struct {
 	glue   map[key]reply // address records that came with an SRV answer
 	ttl    time.Duration // the smallest of the records used, not clamped
 	reason string        // of absent and broken
-	size   int           // of the packet
 	silent bool          // broken because nothing came
-	// Known to the one who asked:
-	at     time.Time
-	server string
+	at     time.Time     // when it came; read leaves that to the one who asked
 }
 
 // noTTL is for an absence that does not say how long it holds.
@@ -69,9 +66,7 @@ func read(query *mdns.Msg, packet []byte) reply {
 	if failed {
 		return brokenf("%s", rcode(m.Rcode))
 	}
-	r := readRecords(m)
-	r.size = len(packet)
-	return r
+	return readRecords(m)
 }
 
 const headerSize = 12

@@ -2,7 +2,6 @@ package dns
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -28,17 +27,16 @@ func assemble(srv reply, known map[key]reply, now time.Time) Result {
 			res.Outcome, res.Gaps, why = Partial, append(res.Gaps, hole), append(why, shown+": port 0")
 			continue
 		}
-		var missing, reasons []string
+		var failed, failures, absences []string
 		usable := false
 		for _, qtype := range addressTypes {
 			r := known[key{host, qtype}]
+			if r.kind == absent {
+				absences = append(absences, r.reason)
+				continue
+			}
 			if r.kind != found {
-				if r.kind != absent {
-					missing = append(missing, mdns.TypeToString[qtype])
-				}
-				if !slices.Contains(reasons, r.reason) {
-					reasons = append(reasons, r.reason)
-				}
+				failed, failures = append(failed, mdns.TypeToString[qtype]), append(failures, r.reason)
 				continue
 			}
 			usable = true
@@ -52,12 +50,16 @@ func assemble(srv reply, known map[key]reply, now time.Time) Result {
 		switch {
 		case !usable:
 			res.Outcome = Partial
-		case len(missing) == 1:
-			hole.Type = missing[0]
+		case len(failed) == 1:
+			hole.Type = failed[0]
 		default:
 			continue
 		}
-		res.Gaps, why = append(res.Gaps, hole), append(why, fmt.Sprintf("%s: %s", shown, strings.Join(reasons, ", ")))
+		if len(failures) == 0 {
+			failures = absences
+		}
+		res.Gaps = append(res.Gaps, hole)
+		why = append(why, shown+": "+strings.Join(slices.Compact(failures), ", "))
 	}
 	res.Targets = arrange(res.Targets)
 	res.Reason = bounded(strings.Join(why, "; "))
@@ -93,7 +95,8 @@ func arrange(targets []Target) []Target {
 // that is, without anything kept or missing. A target that is in the zone no more is not kept. An Empty result is complete
 // and has no targets.
 //
-// Absent and Failure bring nothing to merge: the last targets come back, and are incomplete.
+// Absent and Failure bring nothing to merge: the last targets come back, and are incomplete. A list that is empty and
+// incomplete is no empty service: nobody knows a backend.
 func Merge(last []Target, r Result) (targets []Target, complete bool) {
 	switch r.Outcome {
 	case Absent, Failure:
