@@ -79,9 +79,11 @@ type Result struct {
 	Gaps    []Gap    // sorted by host
 	// At is when the SRV answer came: the age of the result counts from here. For a Failure it is when that was known.
 	At time.Time
-	// TTL is for how long the answer holds from now on, 1 s to 60 s: the smallest TTL of the records it is made of. For
-	// Empty and Absent it is at most 5 s. A Failure has none.
+	// TTL is for how long the answer holds, counted from At, 1 s to 60 s: the smallest TTL of the records it is made of.
+	// For Empty and Absent it is at most 5 s. A Failure has none.
 	TTL time.Duration
+	// Took is how long ago At was when Ask returned: addresses may take a while. Next counts it in.
+	Took time.Duration
 	// Reason says what went wrong, for an operator: at most 300 bytes of printable text. An Answer without gaps has none.
 	Reason string
 }
@@ -150,19 +152,25 @@ func (c *Client) Ask(ctx context.Context, name string, servers []string) Result 
 			return failure("no DNS server is named in " + c.resolvConf)
 		}
 	}
-	srv := c.resolve(ctx, key{mdns.CanonicalName(name), mdns.TypeSRV}, servers)
+	r := c.askService(ctx, mdns.CanonicalName(name), servers)
+	r.Took = time.Since(r.At)
+	return r
+}
+
+func (c *Client) askService(ctx context.Context, name string, servers []string) Result {
+	srv := c.resolve(ctx, key{name, mdns.TypeSRV}, servers)
 	switch srv.kind {
 	case absent:
-		return Result{Outcome: Absent, At: srv.at, TTL: srv.left(time.Now(), maxEmptyTTL), Reason: bounded(srv.reason)}
+		return Result{Outcome: Absent, At: srv.at, TTL: clamp(srv.ttl, maxEmptyTTL), Reason: bounded(srv.reason)}
 	case found:
 	case broken, truncated, foreign:
 		return failure(srv.reason)
 	}
 	hosts := srv.hosts()
 	if len(hosts) == 0 {
-		return Result{Outcome: Empty, At: srv.at, TTL: srv.left(time.Now(), maxEmptyTTL), Reason: "the zone says that there is no such service"}
+		return Result{Outcome: Empty, At: srv.at, TTL: clamp(srv.ttl, maxEmptyTTL), Reason: "the zone says that there is no such service"}
 	}
-	return assemble(srv, c.addresses(ctx, srv, hosts, servers), time.Now())
+	return assemble(srv, c.addresses(ctx, srv, hosts, servers))
 }
 
 func failure(reason string) Result {

@@ -110,6 +110,6 @@ func isTimeout(err error) bool {
 
 func gaveUp() reply {
 	r := brokenf("time was up before a server answered")
-	r.at = time.Now()
+	r.cut = true
 	return r
 }

@@ -29,6 +29,10 @@ const rememberTCP = 10 * time.Minute
 // may be sent.
 const shareSRV = time.Second
 
+// restSilent is for how long the addresses of a target are not asked for after silence. Each time costs the whole service
+// the time of the timeout; with two such rounds in a row, the next answer would come too late for a TTL of 1 s.
+const restSilent = 4 * time.Second
+
 // key names a question. The name is in canonical form: absolute, lower case.
 type key struct {
 	name  string
@@ -103,7 +107,7 @@ func (c *Client) resolve(ctx context.Context, k key, servers []string) reply {
 		return h.reply
 	}
 	r := c.ask(ctx, q, k, servers, list)
-	if ctx.Err() == nil || r.kind != broken { // what our own caller cut short says nothing to others
+	if !r.cut {
 		q.heard[list] = heard{r, r.shared(k.qtype)}
 	}
 	return r
@@ -120,6 +124,8 @@ func (r reply) shared(qtype uint16) time.Time {
 		return r.at.Add(max(minTTL, clamp(r.ttl, maxTTL)-minTTL))
 	case r.kind == absent && qtype != mdns.TypeSRV:
 		return r.at.Add(clamp(r.ttl, maxEmptyTTL))
+	case r.silent && qtype != mdns.TypeSRV:
+		return r.at.Add(restSilent)
 	}
 	return time.Time{}
 }
@@ -127,7 +133,10 @@ func (r reply) shared(qtype uint16) time.Time {
 // ask asks the servers one after the other until one answers. A single one that stays silent is asked twice: one lost
 // packet is not an outage.
 func (c *Client) ask(ctx context.Context, q *question, k key, servers []string, list string) reply {
-	var why []string
+	var (
+		why    []string
+		silent = false
+	)
 	tried := c.order(servers, list)
 	for i := 0; i < len(tried); i++ {
 		r := c.askServer(ctx, q, k, tried[i])
@@ -135,21 +144,22 @@ func (c *Client) ask(ctx context.Context, q *question, k key, servers []string, 
 			c.prefer(tried[i], list)
 			return r
 		}
-		if ctx.Err() != nil && len(why) > 0 {
-			break // the first reason tells more than that time was up
+		if r.cut {
+			if len(why) == 0 {
+				return r
+			}
+			break // what a server did before tells more
 		}
+		silent = silent || r.silent
 		if !slices.Contains(why, r.reason) {
 			why = append(why, r.reason)
-		}
-		if ctx.Err() != nil {
-			break
 		}
 		if r.silent && i == 0 && len(servers) == 1 {
 			tried = []string{tried[0], tried[0]}
 		}
 	}
 	r := brokenf("%s", strings.Join(why, "; "))
-	r.at = time.Now()
+	r.at, r.silent = time.Now(), silent
 	return r
 }
 

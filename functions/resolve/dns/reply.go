@@ -31,6 +31,7 @@ type reply struct {
 	ttl    time.Duration // the smallest of the records used, not clamped
 	reason string        // of absent and broken
 	silent bool          // broken because nothing came
+	cut    bool          // broken because the caller had no more time, which says nothing about the servers
 	at     time.Time     // when it came; read leaves that to the one who asked
 }
 
@@ -219,9 +220,9 @@ func seconds(ttl uint32) time.Duration {
 
 func clamp(ttl, most time.Duration) time.Duration { return min(max(ttl, minTTL), most) }
 
-// left is what remains of the TTL at now.
-func (r reply) left(now time.Time, most time.Duration) time.Duration {
-	return clamp(clamp(r.ttl, most)-now.Sub(r.at), most)
+// left is what remained of the TTL at a time; nothing has passed before the reply came.
+func (r reply) left(at time.Time) time.Duration {
+	return clamp(clamp(r.ttl, maxTTL)-max(0, at.Sub(r.at)), maxTTL)
 }
 
 // hosts are the names that SRV records point to, each once, sorted; none if they all say that there is no such service.

@@ -3,7 +3,6 @@ package dns
 import (
 	"strings"
 	"testing"
-	"time"
 
 	mdns "github.com/miekg/dns"
 )
@@ -120,7 +119,7 @@ func FuzzReply(f *testing.F) {
 		for k, g := range r.glue {
 			known[k] = g
 		}
-		res := assemble(r, known, time.Now())
+		res := assemble(r, known)
 		if res.TTL < minTTL || res.TTL > maxTTL || len(res.Reason) > maxReason ||
 			strings.ContainsFunc(res.Reason, func(r rune) bool { return r < ' ' || r > '~' }) {
 			t.Errorf("TTL %v, reason %q", res.TTL, res.Reason)

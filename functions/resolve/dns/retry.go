@@ -17,15 +17,16 @@ const spread = 250 * time.Millisecond
 // that were Partial or a Failure; rand is a random number from 0 up to 1.
 //
 // An answer is asked for again when its TTL is over, an absence within 5 s. After failures the wait grows from 1 s to 10 s;
-// a Partial result never waits longer than its TTL.
+// a Partial result never waits longer than its TTL. It may be 0: the Client keeps the pace of the questions.
 func Next(r Result, failures int, rand float64) time.Duration {
+	left := max(0, r.TTL-r.Took)
 	switch r.Outcome {
 	case Answer:
-		return r.TTL + part(min(spread, r.TTL/10), rand)
+		return left + part(min(spread, r.TTL/10), rand)
 	case Empty, Absent:
-		return r.TTL - part(r.TTL/10, rand)
+		return left - part(left/10, rand)
 	case Partial:
-		return min(r.TTL, backoff(failures, rand)) + part(min(spread, r.TTL/10), rand)
+		return min(left, backoff(failures, rand)) + part(min(spread, r.TTL/10), rand)
 	case Failure:
 	}
 	return backoff(failures, rand)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	mdns "github.com/miekg/dns"
 )
@@ -15,8 +14,8 @@ import (
 var addressTypes = []uint16{mdns.TypeAAAA, mdns.TypeA}
 
 // assemble makes the result of SRV records and of what is known about the addresses of their targets.
-func assemble(srv reply, known map[key]reply, now time.Time) Result {
-	res := Result{Outcome: Answer, At: srv.at, TTL: srv.left(now, maxTTL)}
+func assemble(srv reply, known map[key]reply) Result {
+	res := Result{Outcome: Answer, At: srv.at, TTL: clamp(srv.ttl, maxTTL)}
 	var why []string
 	for _, s := range distinct(srv.srv) {
 		host := mdns.CanonicalName(s.Target)
@@ -40,7 +39,7 @@ func assemble(srv reply, known map[key]reply, now time.Time) Result {
 				continue
 			}
 			usable = true
-			res.TTL = min(res.TTL, r.left(now, maxTTL))
+			res.TTL = min(res.TTL, r.left(srv.at))
 			for _, a := range r.addrs {
 				res.Targets = append(res.Targets, Target{
 					Host: origin, Address: netip.AddrPortFrom(a, s.Port).String(), Priority: s.Priority, Weight: s.Weight,

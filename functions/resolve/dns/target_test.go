@@ -90,14 +90,14 @@ func TestOrderMeansNothing(t *testing.T) {
 				}
 			}
 		}
-		first := assemble(srv, known, now)
+		first := assemble(srv, known)
 		seed := rapid.Uint64().Draw(t, "order")
 		random := rand.New(rand.NewPCG(seed, seed))
 		random.Shuffle(len(srv.srv), func(i, j int) { srv.srv[i], srv.srv[j] = srv.srv[j], srv.srv[i] })
 		for _, r := range known {
 			slices.Reverse(r.addrs)
 		}
-		if diff := cmp.Diff(first, assemble(srv, known, now)); diff != "" {
+		if diff := cmp.Diff(first, assemble(srv, known)); diff != "" {
 			t.Fatalf("another order (-first +second):\n%s", diff)
 		}
 		names := map[string]bool{}
@@ -118,7 +118,7 @@ func TestOrderMeansNothing(t *testing.T) {
 		for k := range known {
 			known[k] = brokenf("SERVFAIL")
 		}
-		kept, complete := Merge(first.Targets, assemble(srv, known, now))
+		kept, complete := Merge(first.Targets, assemble(srv, known))
 		if !cmp.Equal(kept, first.Targets) {
 			t.Fatalf("while nothing resolves: %+v, want %+v", kept, first.Targets)
 		}
@@ -176,6 +176,8 @@ func TestNext(t *testing.T) {
 			}
 		}
 		between(Result{Outcome: Answer, TTL: ttl}, ttl, ttl+spread)
+		between(Result{Outcome: Answer, TTL: ttl, Took: ttl / 2}, ttl/2, ttl/2+spread)
+		between(Result{Outcome: Answer, TTL: ttl, Took: 2 * ttl}, 0, spread)
 		between(Result{Outcome: Partial, TTL: ttl}, 750*time.Millisecond, ttl+spread)
 		between(Result{Outcome: Absent, TTL: min(ttl, maxEmptyTTL)}, 900*time.Millisecond, 5*time.Second)
 		between(Result{Outcome: Failure}, 750*time.Millisecond, 10*time.Second)
