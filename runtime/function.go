@@ -20,9 +20,24 @@ type Function struct {
 	Description string
 	Ops         []Op
 	Buckets     []Use
+	Keys        []Key // single keys, for one who is let at no more than those
 	Workers     []Worker
+	Asks        []Ask                   // requests that it sends itself
 	Tasks       []func(context.Context) // what runs beside requests, from Serve until the service is stopped
 	Ready       func() []Check          // lines of /readyz of its own; may be nil
+}
+
+// Key is a single key of a bucket that others make: one that is read, or one that is written.
+type Key struct {
+	Bucket string
+	Key    string
+	Writes bool
+}
+
+// Ask is an op of another function that a function asks for.
+type Ask struct {
+	Function string
+	Subject  string // or the pattern of all of them
 }
 
 // path is what stands between muster and the op in the function's subjects.
@@ -32,6 +47,7 @@ func (f *Function) path() string { return strings.Join(append([]string{f.Name}, 
 type Use struct {
 	Bucket BucketSpec
 	Writes bool
+	Log    bool // as a [store.Log] and not through a store: nothing is remembered of requests, and no feed confirms views
 }
 
 // Op is one operation of a function. Make it with [NewOp].

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,9 @@ func (b *Bus) Checks(ctx context.Context, fns []Function) []Check {
 			checks[0].Detail += ": " + err.Error()
 		}
 	}
+	if checks[0].OK && len(fns) > 0 {
+		checks = append(checks, b.permitted(ctx, fns))
+	}
 	seen := map[string]bool{}
 	for _, fn := range fns {
 		for _, use := range fn.Buckets {
@@ -45,10 +49,16 @@ func (b *Bus) Checks(ctx context.Context, fns []Function) []Check {
 		if fn.Ready != nil {
 			checks = append(checks, fn.Ready()...)
 		}
-		checks = append(checks, b.captured(ctx, fn))
+		if fn.checksCapture() {
+			checks = append(checks, b.captured(ctx, fn))
+		}
 	}
 	return checks
 }
+
+// checksCapture tells whether a function looks for streams that take its requests. What there is one of each does not: it
+// would have to be let see the names of all streams; the function that asks it looks instead.
+func (f *Function) checksCapture() bool { return len(f.Ops) > 0 && len(f.Instance) == 0 }
 
 func (k *Bucket) check() Check {
 	c := Check{Name: "bucket " + k.spec.Name, OK: true}
@@ -71,17 +81,27 @@ func (b *Bus) captured(ctx context.Context, fn Function) Check {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	names := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(wire.FunctionSubjects(fn.path())))
-	var taken []string
-	for name := range names.Name() {
-		taken = append(taken, name)
+	subjects := []string{wire.FunctionSubjects(fn.path())}
+	for _, ask := range fn.Asks {
+		if s := wire.FunctionSubjects(ask.Function); !slices.Contains(subjects, s) {
+			subjects = append(subjects, s)
+		}
 	}
-	if err := names.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-		c.Detail = "cannot ask JetStream which streams take them: " + err.Error()
-	}
-	if len(taken) > 0 {
-		c.OK = false
-		c.Detail = fmt.Sprintf("stream %s captures %s; remove that from its subjects", strings.Join(taken, ", "), wire.FunctionSubjects(fn.path()))
+	for _, subject := range subjects {
+		names := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
+		var taken []string
+		for name := range names.Name() {
+			taken = append(taken, name)
+		}
+		if err := names.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+			c.Detail = "cannot ask JetStream which streams take them: " + err.Error()
+			return c
+		}
+		if len(taken) > 0 {
+			c.OK = false
+			c.Detail = fmt.Sprintf("stream %s captures %s; remove that from its subjects", strings.Join(taken, ", "), subject)
+			return c
+		}
 	}
 	return c
 }

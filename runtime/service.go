@@ -127,7 +127,7 @@ func (s *Service) listen(op *Op) error {
 // that runs longer may touch r: the reply goes out through the connection.
 func (s *Service) receive(op *Op, m *opMetrics, r micro.Request) {
 	in := &inbound{subject: r.Subject(), reply: r.Reply(), data: r.Data(), header: r.Headers(), arrived: time.Now()}
-	if in.reply == "" {
+	if !wire.IsInbox(in.reply) { // nobody waits: published without, delivered by a stream, or meant to be stored in one
 		m.noReply.Add(1)
 		return
 	}

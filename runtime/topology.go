@@ -2,7 +2,9 @@ package runtime
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -93,6 +95,18 @@ func (b BucketSpec) stream(replicas int) jetstream.StreamConfig {
 		c.SubjectDeleteMarkerTTL = time.Second // tells watchers; more would lengthen shorter leases
 	}
 	return c
+}
+
+// Topology lists the streams that functions keep what they know in, as they make them, by name.
+func Topology(fns []Function, replicas int) []jetstream.StreamConfig {
+	all := map[string]jetstream.StreamConfig{}
+	for _, fn := range fns {
+		for _, use := range fn.Buckets {
+			c := use.Bucket.stream(replicas)
+			all[c.Name] = c
+		}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b jetstream.StreamConfig) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // differences tells where a stream is not as the product would have made it, in words for an operator. More replicas

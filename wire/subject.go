@@ -9,6 +9,7 @@ const (
 	Declare = "declare"
 	Join    = "join"
 	Resolve = "resolve"
+	Hive    = "hive" // answers no requests; sleds see [Sled]
 )
 
 // Buckets. The key of each is named beside it.
@@ -166,4 +167,62 @@ func StreamDeleted(stream string) string { return "$JS.EVENT.ADVISORY.STREAM.DEL
 // _req.<op>[.<id>…].<request id>. No record's key begins with an underscore.
 func MemoKey(op string, ids []string, requestID string) string {
 	return memoKeys + strings.Join(append(append([]string{op}, ids...), requestID), ".")
+}
+
+// APIStreamNames asks which streams take a subject.
+const APIStreamNames = jsAPI + "STREAM.NAMES"
+
+// APIUserInfo asks a server who the asker is and what it is permitted. Every account has it.
+const APIUserInfo = "$SYS.REQ.USER.INFO"
+
+// APIConsumerCreate is where a consumer with a name is asked for. A filter is part of the subject, and the server refuses
+// one that the body says otherwise, so that permission for one key is permission for that key only.
+func APIConsumerCreate(stream, name, filter string) string {
+	s := jsAPI + "CONSUMER.CREATE." + stream + "." + name
+	if filter != "" {
+		s += "." + filter
+	}
+	return s
+}
+
+// Subjects with which a durable consumer is used.
+func APIConsumerInfo(stream, name string) string {
+	return jsAPI + "CONSUMER.INFO." + stream + "." + name
+}
+func APIConsumerNext(stream, name string) string {
+	return jsAPI + "CONSUMER.MSG.NEXT." + stream + "." + name
+}
+func AckSubjects(stream, name string) string { return "$JS.ACK." + stream + "." + name + ".>" }
+
+// MemoSubjects is the pattern of all memos of a bucket.
+func MemoSubjects(bucket string) string { return kvSubjects + bucket + "." + memoKeys + ">" }
+
+// TriggerSubjects is the pattern of the subjects of the triggers for an op with ids.
+func TriggerSubjects(function, op string, ids int) string {
+	return root + ".trigger." + function + "." + op + strings.Repeat(".*", ids)
+}
+
+// SledSubjects is the pattern of the subjects of one op of every sled.
+func SledSubjects(op string) string { return root + "." + Sled + ".*.*." + op }
+
+// DiscoverySubjects are those on which a micro service tells that it is there, what it is and how it does.
+func DiscoverySubjects(function string) []string {
+	var all []string
+	for _, verb := range []string{"PING", "INFO", "STATS"} {
+		s := "$SRV." + verb
+		all = append(all, s, s+"."+Service(function), s+"."+Service(function)+".*")
+	}
+	return all
+}
+
+// InboxDefault is the prefix of inboxes when none is chosen.
+const InboxDefault = "_INBOX"
+
+// Inbox is the prefix of the private inboxes of a user: _INBOX.<kind>.<name>. Who may use _INBOX.> may use it, too.
+func Inbox(user string) string { return InboxDefault + "." + user }
+
+// IsInbox tells whether answers may go to a subject that a caller gave: not to a stream, a service or the server itself. A
+// caller's permissions say nothing about the subject that it wants its answer on, and the answer goes out under ours.
+func IsInbox(reply string) bool {
+	return reply != "" && reply[0] != '$' && !strings.HasPrefix(reply, root+".")
 }

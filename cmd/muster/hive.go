@@ -34,7 +34,8 @@ func (c hives) Run(ctx context.Context, std streams) error {
 	if c.HTTP != "" {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		h, err := runtime.ListenHTTP(c.HTTP, reg, func(ctx context.Context) []runtime.Check { return bus.Checks(ctx, nil) })
+		fns := []runtime.Function{hive.Function(c.Name)}
+		h, err := runtime.ListenHTTP(c.HTTP, reg, func(ctx context.Context) []runtime.Check { return bus.Checks(ctx, fns) })
 		if err != nil {
 			return errors.Join(err, bus.Close(ctx))
 		}

@@ -27,13 +27,16 @@ const (
 const exitCodes = "Exit codes: 0 success, 2 usage, 3 refused, 4 conflict, 5 unavailable or timed out, 6 server fault or anything unexpected."
 
 type cli struct {
-	Up    up    `cmd:"" help:"Run everything on this machine: a NATS server, all functions and demo hives."`
-	Serve serve `cmd:"" help:"Run functions on an existing NATS."`
-	Sled  sleds `cmd:"" help:"Run on a sled: its part in the rack's trust quorum, its start and its network."`
-	Hive  hives `cmd:"" help:"Run on a hive: carry out its declaration and report."`
-	Call  call  `cmd:"" help:"Send one request and print the reply."`
-	Watch watch `cmd:"" help:"Show progress as it happens."`
-	Bench bench `cmd:"" help:"Measure the functions beside what NATS itself does."`
+	Up       up       `cmd:"" help:"Run everything on this machine: a NATS server, all functions and demo hives."`
+	Serve    serve    `cmd:"" help:"Run functions on an existing NATS."`
+	Sled     sleds    `cmd:"" help:"Run on a sled: its part in the rack's trust quorum, its start and its network."`
+	Hive     hives    `cmd:"" help:"Run on a hive: carry out its declaration and report."`
+	Call     call     `cmd:"" help:"Send one request and print the reply."`
+	Watch    watch    `cmd:"" help:"Show progress as it happens."`
+	Perms    perms    `cmd:"" help:"Print or make NATS users with exact permissions."`
+	Topology topology `cmd:"" help:"Print the buckets and streams that Muster keeps, as files for nats stream add."`
+	Certs    certs    `cmd:"" help:"Make a certificate authority and a server certificate for NATS."`
+	Bench    bench    `cmd:"" help:"Measure the functions beside what NATS itself does."`
 }
 
 // exit is an error that ends the program with a code.

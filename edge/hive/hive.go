@@ -26,6 +26,17 @@ type Config struct {
 	Log      *slog.Logger
 }
 
+// Function is a hive's process as a function that answers nothing: it tells which keys it touches.
+func Function(name string) runtime.Function {
+	return runtime.Function{
+		Name: wire.Hive, Instance: []string{name}, Version: "1.0.0", Description: "a hive: follows its declaration, and reports",
+		Keys: []runtime.Key{
+			{Bucket: wire.BucketWanted, Key: name},
+			{Bucket: wire.BucketReported, Key: name, Writes: true},
+		},
+	}
+}
+
 // settle is how long a report waits for more to say.
 const settle = 20 * time.Millisecond
 

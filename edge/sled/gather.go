@@ -9,11 +9,21 @@ import (
 	"time"
 
 	"muster/functions/join/quorum"
+	"muster/runtime"
 	"muster/wire"
 )
 
 // asking asks a sled for an op and decodes the reply, as [runtime.Bus.Ask] does.
 type asking func(ctx context.Context, to wire.Baseboard, op string, body, reply any) error
+
+// asksOfSleds lists what a sled asks of others.
+func asksOfSleds() []runtime.Ask {
+	var asks []runtime.Ask
+	for _, op := range []string{wire.SledIdentity, wire.SledPrepare, wire.SledShare} {
+		asks = append(asks, runtime.Ask{Function: wire.Sled, Subject: wire.SledSubjects(op)})
+	}
+	return asks
+}
 
 // shareTimeout is how long a member may take to give its share.
 const shareTimeout = 2 * time.Second

@@ -8,12 +8,20 @@ import (
 	"muster/wire"
 )
 
+// Function is the value of a sled's function, which tells what it is but cannot serve.
+func Function(b wire.Baseboard) runtime.Function {
+	s := &Sled{Config: Config{Baseboard: b}}
+	return s.Function()
+}
+
 // Function is the sled as a function. Its ops are no triggers: only the control plane and other sleds ask.
 func (s *Sled) Function() runtime.Function {
 	epoch := []wire.Code{wire.WrongRack, wire.StaleEpoch, wire.EpochConflict, wire.NotMember, wire.LastCommittedEpochMismatch}
 	return runtime.Function{
 		Name: wire.Sled, Instance: []string{s.Baseboard.PartNumber, s.Baseboard.SerialNumber}, Version: Version,
 		Description: "a sled: its part in the rack's trust quorum, its start and its network",
+		Keys:        []runtime.Key{{Bucket: wire.BucketSleds, Key: wire.SledKey(s.Baseboard), Writes: true}},
+		Asks:        asksOfSleds(),
 		Ops: []runtime.Op{
 			runtime.NewOp[struct{}, wire.Identity](runtime.Op{
 				Name: wire.SledIdentity, Description: "who this sled is and how far it is",

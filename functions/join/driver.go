@@ -156,3 +156,15 @@ func (f *function) askOne(ctx context.Context, a ask) answer {
 	}
 	return out
 }
+
+// asksOfSleds lists what the driver asks of sleds. Preparing and giving shares they do among themselves.
+func asksOfSleds() []runtime.Ask {
+	var asks []runtime.Ask
+	for _, op := range []string{
+		wire.SledIdentity, wire.SledReconfigure, wire.SledCoordinatorStatus, wire.SledCommit, wire.SledStart, wire.SledNetwork,
+		wire.SledReset,
+	} {
+		asks = append(asks, runtime.Ask{Function: wire.Sled, Subject: wire.SledSubjects(op)})
+	}
+	return asks
+}

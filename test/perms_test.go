@@ -1,0 +1,283 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"muster/functions/join"
+	"muster/runtime/natstest"
+	"muster/wire"
+)
+
+// lockedServer is a server that lets in only users that `muster perms` made.
+type lockedServer struct {
+	*natstest.Node
+	t   *testing.T
+	dir string
+}
+
+// startLocked makes users for roles, and a server with them and perhaps more of a configuration.
+func startLocked(t *testing.T, format, more string, roles ...string) *lockedServer {
+	t.Helper()
+	s := &lockedServer{t: t, dir: filepath.Join(t.TempDir(), "users")}
+	s.makeUsers(format, roles...)
+	file := filepath.Join(s.dir, "server.conf")
+	if err := os.WriteFile(file, []byte("jetstream: {}\ninclude accounts.conf\n"+more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Node = natstest.StartConfig(t, file)
+	return s
+}
+
+func (s *lockedServer) makeUsers(format string, roles ...string) {
+	s.t.Helper()
+	args := []string{"perms", "--format", format, "--out", s.dir}
+	for _, r := range roles {
+		args = append(args, "--role", r)
+	}
+	p := launch(s.t, args...)
+	if code := p.waitExit(startLimit); code != 0 {
+		s.t.Fatalf("muster perms: exit %d", code)
+	}
+}
+
+// as are the arguments of a program that is a user.
+func (s *lockedServer) as(user string, args ...string) []string {
+	return append(args, "--nats", s.URL(), "--context", filepath.Join(s.dir, user+".json"))
+}
+
+// connect is a client that is a user and minds its private inboxes. What it is refused goes to refused.
+func (s *lockedServer) connect(user string, options ...nats.Option) *nats.Conn {
+	s.t.Helper()
+	option := nats.UserCredentials(filepath.Join(s.dir, user+".creds"))
+	if seed := filepath.Join(s.dir, user+".nk"); exists(seed) {
+		var err error
+		if option, err = nats.NkeyOptionFromSeed(seed); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return natstest.Connect(s.t, s.URL(), append([]nats.Option{option, nats.CustomInboxPrefix("_INBOX." + user)}, options...)...)
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+// permits is what the file of a configuration says that its users may, by their names.
+func (s *lockedServer) permits() map[string]permits {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, "accounts.conf"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	all := map[string]permits{}
+	for _, m := range userInConf.FindAllStringSubmatch(string(text), -1) {
+		all[m[2]] = permits{nkey: m[1], publish: quotedText(m[3]), subscribe: quotedText(m[4])}
+	}
+	return all
+}
+
+type permits struct {
+	nkey               string
+	publish, subscribe []string
+}
+
+var userInConf = regexp.MustCompile(`(?s)nkey: "(\w+)" # (\S+)\n\s+permissions \{\n\s+publish \{ allow: \[\n(.*?)\] \}\n\s+subscribe \{ allow: \[\n(.*?)\] \}`)
+
+func quotedText(s string) (all []string) {
+	for line := range strings.Lines(s) {
+		if q := strings.TrimSpace(line); q != "" {
+			all = append(all, strings.Trim(q, `"`))
+		}
+	}
+	return all
+}
+
+// trace keeps what clients publish and subscribe to, by the number of their connection.
+type trace struct {
+	mu  sync.Mutex
+	did map[string]map[string]bool // connection, then "PUB subject" or "SUB subject [queue]"
+}
+
+var traced = regexp.MustCompile(`cid:(\d+).* - <<- \[(H?PUB|SUB) (\S+)(?: (\S+) )?`)
+
+func (*trace) Noticef(string, ...any) {}
+func (*trace) Warnf(string, ...any)   {}
+func (*trace) Fatalf(string, ...any)  {}
+func (*trace) Errorf(string, ...any)  {}
+func (*trace) Debugf(string, ...any)  {}
+func (l *trace) Tracef(format string, v ...any) {
+	m := traced.FindStringSubmatch(fmt.Sprintf(format, v...))
+	if m == nil {
+		return
+	}
+	what := strings.TrimPrefix(m[2], "H") + " " + m[3]
+	if m[2] == "SUB" && m[4] != "" {
+		what += " " + m[4]
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.did[m[1]] == nil {
+		l.did[m[1]] = map[string]bool{}
+	}
+	l.did[m[1]][what] = true
+}
+
+// TestPerms_EverythingRunsOnThem runs functions, sleds, a hive and an operator, each with its own generated permissions.
+func TestPerms_EverythingRunsOnThem(t *testing.T) {
+	t.Parallel()
+	roles := []string{"function:declare", "function:join", "operator", "reader", "hive:h1"}
+	for _, serial := range serials(3) {
+		roles = append(roles, "sled:913-0000019:"+serial)
+	}
+	for _, format := range []string{"conf", "jwt"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			s := startLocked(t, format, "", roles...)
+			log := &trace{did: map[string]map[string]bool{}}
+			s.Server().SetLogger(log, false, true)
+			all := []*program{
+				launch(t, s.as("function.declare", "serve", "declare", "--http", "127.0.0.1:0")...),
+				launch(t, s.as("function.join", "serve", "join", "--http", "127.0.0.1:0")...),
+			}
+			for _, p := range all {
+				p.waitReady()
+			}
+			store := t.TempDir()
+			for i, serial := range serials(3) {
+				all = append(all, launch(t, s.as("sled.913-0000019."+serial, "sled", "--part", "913-0000019", "--serial", serial,
+					"--store", filepath.Join(store, fmt.Sprint(i)), "--http", "127.0.0.1:0")...))
+			}
+			all = append(all, launch(t, s.as("hive.h1", "hive", "--name", "h1", "--http", "127.0.0.1:0")...))
+			operator, reader := s.connect("operator.operator"), s.connect("reader.reader")
+			useDeclare(t, operator, reader)
+			useJoin(t, operator, reader)
+			unlock := launch(t, s.as("sled.913-0000019.2FAKE001", "sled", "unlock", "--part", "913-0000019", "--serial", "2FAKE001",
+				"--store", filepath.Join(store, "0"))...)
+			if code := unlock.waitExit(startLimit); code != 0 {
+				t.Errorf("unlock: exit %d", code)
+			}
+			ask(t, operator, "muster.join.reset.r1", `{"confirm":"r1"}`).into(t, &wire.RackWasReset{})
+			for _, p := range all[2:] {
+				if status, body := fetch(t, p.httpAddress()+"/readyz"); status != 200 {
+					t.Errorf("readyz of %v: %d %s", p.cmd.Args[1:3], status, body)
+				}
+			}
+			if format == "conf" {
+				s.checkUse(log)
+			}
+			for _, p := range append(all, unlock) {
+				if strings.Contains(strings.ToLower(p.err.String()), "permissions violation") {
+					t.Errorf("%v was refused something: %s", p.cmd.Args[1:3], tail(p.err.String(), 2000))
+				}
+			}
+		})
+	}
+}
+
+var httpPrinted = regexp.MustCompile(`(?m)^http=(\S+)$`)
+
+// httpAddress is where an edge program serves HTTP.
+func (p *program) httpAddress() string {
+	p.t.Helper()
+	var m []string
+	natstest.Eventually(p.t, startLimit, "the program says where it serves HTTP", func() bool {
+		m = httpPrinted.FindStringSubmatch(p.out.String())
+		return m != nil
+	})
+	return m[1]
+}
+
+// useDeclare has an operator use every op of declare, with and without an id, and a reader see it.
+func useDeclare(t *testing.T, operator, reader *nats.Conn) {
+	t.Helper()
+	ask(t, operator, "muster.declare.create.h1.a", state("up")).ok(t)
+	ask(t, operator, "muster.declare.set.h1.a", state("paused"), "Muster-Request-Id", "once").ok(t)
+	ask(t, operator, "muster.declare.set.h1.a", state("paused"), "Muster-Request-Id", "once").ok(t)
+	ask(t, operator, "muster.declare.apply.h1", `{"agents":{"b":{"state":"up"}}}`).ok(t)
+	ask(t, reader, "muster.declare.view.h1", "").ok(t)
+	natstest.Eventually(t, startLimit, "the hive does what is declared", func() bool {
+		var status wire.HiveStatus
+		ask(t, reader, "muster.declare.status.h1", "").into(t, &status)
+		return status.InSync
+	})
+	ask(t, reader, "muster.declare.list", "").into(t, &wire.Hives{})
+}
+
+// useJoin does the same with join, and leaves a rack that has joined.
+func useJoin(t *testing.T, operator, reader *nats.Conn) {
+	t.Helper()
+	natstest.Eventually(t, startLimit, "three sleds answer", func() bool {
+		var sleds wire.Sleds
+		ask(t, reader, "muster.join.sleds", "").into(t, &sleds)
+		return len(sleds.Sleds) == 3
+	})
+	ask(t, operator, "muster.join.start.r1", joinBody("172.20.15.22", serials(3)...), "Muster-Request-Id", "once").into(t, &wire.JoinStarted{})
+	waitState(t, reader, "r1", join.AwaitingCompletion)
+	ask(t, operator, "muster.join.complete.r1", "").into(t, &wire.JoinCompleted{})
+	ask(t, reader, "muster.join.network.r1", "").into(t, &wire.RackNetwork{})
+	if m, err := reader.Request("muster.join.operation.r1", nil, 5*time.Second); err != nil || !strings.Contains(string(m.Data), "multirack_join_completed") {
+		t.Errorf("operation: %v, %s", err, m.Data)
+	}
+	ask(t, reader, "muster.join.racks", "").into(t, &wire.Racks{})
+}
+
+// seldom are permissions for what does not happen in every run.
+var seldom = map[string]string{
+	"$JS.API.CONSUMER.INFO.KV_muster_racks.muster-join": "the work queue is there with other settings",
+}
+
+// checkUse holds what was permitted to what was done: who was permitted something and never did it has too much.
+func (s *lockedServer) checkUse(log *trace) {
+	s.t.Helper()
+	conns, err := s.Server().Connz(&server.ConnzOptions{Username: true, Limit: 1000, State: server.ConnAll})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	board := regexp.MustCompile(`2FAKE00\d`) // sleds do different things: together they must do all
+	did := map[string]map[string]bool{}
+	for user, p := range s.permits() {
+		user = board.ReplaceAllString(user, "*")
+		if did[user] == nil {
+			did[user] = map[string]bool{}
+		}
+		for _, c := range conns.Conns {
+			for what := range log.did[fmt.Sprint(c.Cid)] {
+				did[user][what] = did[user][what] || c.AuthorizedUser == p.nkey
+			}
+		}
+	}
+	for user, p := range s.permits() {
+		if kind, _, _ := strings.Cut(user, "."); kind == "operator" || kind == "reader" {
+			continue
+		}
+		for verb, subjects := range map[string][]string{"PUB ": p.publish, "SUB ": p.subscribe} {
+			for _, subject := range subjects {
+				if seldom[subject] == "" && !used(did[board.ReplaceAllString(user, "*")], verb+subject) {
+					s.t.Errorf("%s may %s%s and never did", user, verb, subject)
+				}
+			}
+		}
+	}
+}
+
+func used(did map[string]bool, pattern string) bool {
+	for what, yes := range did {
+		if yes && server.SubjectsCollide(strings.ReplaceAll(what, " ", "."), strings.ReplaceAll(pattern, " ", ".")) {
+			return true
+		}
+	}
+	return false
+}
