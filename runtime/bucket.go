@@ -121,7 +121,7 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 			s, err = k.bus.js.Stream(ctx, k.stream)
 		}
 		if err != nil && k.bus.refused(wire.APIStreamCreate(k.stream), began) {
-			state.err = k.missing("and this process may not make it")
+			state.err = k.missing("and this process may not make it: no permission to publish to " + wire.APIStreamCreate(k.stream))
 			return state
 		}
 	}

@@ -42,6 +42,7 @@ type Bus struct {
 	mu      sync.Mutex
 	buckets map[string]*Bucket
 	denied  map[string]time.Time // subjects the server refused us, and when
+	deaf    string               // the last subscription that the server refused us on this link
 	closing context.Context
 	close   context.CancelFunc
 	work    sync.WaitGroup
@@ -91,6 +92,9 @@ func (b *Bus) Conn() *nats.Conn { return b.nc }
 
 func (b *Bus) connected(nc *nats.Conn) {
 	b.links.Add(1)
+	b.mu.Lock()
+	b.deaf = ""
+	b.mu.Unlock()
 	b.log.Info("connected", "server", nc.ConnectedUrlRedacted(), "server_name", nc.ConnectedServerName())
 	b.kick()
 }
@@ -103,8 +107,11 @@ func (b *Bus) disconnected(_ *nats.Conn, err error) {
 	b.kick()
 }
 
-// refusedPublish finds the subject in what a server says of a refused publish; NATS gives it in no other form.
-var refusedPublish = regexp.MustCompile(`Publish to "([^"]+)"`)
+// These find the subject in what a server says of a refused publish or subscription; NATS gives it in no other form.
+var (
+	refusedPublish   = regexp.MustCompile(`Publish to "([^"]+)"`)
+	refusedSubscribe = regexp.MustCompile(`Subscription to "([^"]+)"`)
+)
 
 func (b *Bus) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	subject := ""
@@ -119,6 +126,11 @@ func (b *Bus) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 				clear(b.denied)
 			}
 			b.denied[subject] = time.Now()
+			b.mu.Unlock()
+		} else if m := refusedSubscribe.FindStringSubmatch(err.Error()); m != nil {
+			subject = m[1]
+			b.mu.Lock()
+			b.deaf = subject
 			b.mu.Unlock()
 		}
 	}
