@@ -123,7 +123,7 @@ func busAs(t *testing.T, url, user, inbox string) *runtime.Bus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { bus.Close(t.Context()) }) //nolint:errcheck // the server may be gone
+	t.Cleanup(func() { bus.Close(t.Context()) })
 	natstest.Eventually(t, startLimit, "connected", func() bool { return bus.Conn().IsConnected() })
 	return bus
 }

@@ -103,3 +103,14 @@ func TestMemoKey_IsOnlyItsOwn(t *testing.T) {
 		}
 	}
 }
+
+func TestIsInbox(t *testing.T) {
+	for reply, want := range map[string]bool{
+		"": false, "_INBOX.x": true, "_INBOX.hive.h1.x": true, "_R_.x": true, "answers": true, "mustered": true,
+		"$KV.muster_wanted.h1": false, "$JS.ACK.KV_muster_wanted.c.1": false, "muster.declare.set.h1.a": false, "muster.trigger.x": false,
+	} {
+		if got := wire.IsInbox(reply); got != want {
+			t.Errorf("IsInbox(%q) is %t", reply, got)
+		}
+	}
+}
