@@ -47,7 +47,9 @@ func (f *Function) path() string { return strings.Join(append([]string{f.Name}, 
 type Use struct {
 	Bucket BucketSpec
 	Writes bool
-	Log    bool // as a [store.Log] and not through a store: nothing is remembered of requests, and no feed confirms views
+	Views  bool // with a store's View, which a feed confirms
+	Log    bool // as a [store.Log] and not through a store, so that nothing is remembered of requests
+	Mirror bool // as a [Mirror]
 }
 
 // Op is one operation of a function. Make it with [NewOp].

@@ -120,12 +120,16 @@ func (g *grants) bucket(use Use) {
 	b := use.Bucket
 	stream := wire.BucketStream(b.Name)
 	g.publish(wire.APIStreamInfo(stream), wire.APIStreamCreate(stream), wire.APIMessageGet(stream))
-	if b.Record && !use.Log {
+	if use.Views {
 		g.publish(wire.APIConsumerCreate(stream, "*", "")) // a feed
+	}
+	if use.Mirror {
+		g.publish(wire.APIConsumerCreate(stream, "*", wire.RecordSubjects(b.Name, b.names())), wire.APIConsumerDelete(stream, "*"))
+		g.subscribe(wire.StreamDeleted(stream))
 	}
 	if use.Writes {
 		g.publish(wire.RecordSubjects(b.Name, b.names()))
-		if b.Record && !use.Log {
+		if (b.Record || b.Leases) && !use.Log {
 			g.publish(wire.MemoSubjects(b.Name))
 		}
 	}

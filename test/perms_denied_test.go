@@ -15,6 +15,7 @@ import (
 
 	"muster/functions/declare"
 	"muster/functions/join"
+	"muster/functions/resolve"
 	"muster/runtime"
 	"muster/runtime/natstest"
 	"muster/wire"
@@ -119,7 +120,7 @@ func TestPerms_EachIsKeptToItsOwn(t *testing.T) {
 	t.Parallel()
 	s, root := jail(t)
 	var requests, changes, triggers []string
-	for _, fn := range []runtime.Function{declare.New(declare.Deps{}), join.New(join.Deps{})} {
+	for _, fn := range []runtime.Function{declare.New(declare.Deps{}), join.New(join.Deps{}), resolve.New(resolve.Deps{})} {
 		for _, op := range fn.Ops {
 			subject := fn.Name + "." + op.Name + strings.Repeat(".x", len(op.IDs))
 			requests = append(requests, "muster."+subject)

@@ -16,6 +16,7 @@ import (
 
 	"muster/functions/declare"
 	"muster/functions/join"
+	"muster/functions/resolve"
 	"muster/runtime"
 	"muster/runtime/natstest"
 	"muster/wire"
@@ -45,10 +46,11 @@ func without(all []string, gone ...string) []string {
 // ask what is permitted, without which a function says that it cannot tell, and to make buckets that are there.
 func TestPerms_OneLess(t *testing.T) {
 	t.Parallel()
-	for _, fn := range []runtime.Function{declare.New(declare.Deps{}), join.New(join.Deps{})} {
+	for _, fn := range []runtime.Function{declare.New(declare.Deps{}), join.New(join.Deps{}), resolve.New(resolve.Deps{})} {
 		t.Run(fn.Name, func(t *testing.T) {
 			t.Parallel()
 			user := "function." + fn.Name
+			fn.Ready = nil // of a function that serves
 			full := &lockedServer{t: t, dir: filepath.Join(t.TempDir(), "users")}
 			full.makeUsers("conf", "function:"+fn.Name)
 			p := full.permits()[user]

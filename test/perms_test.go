@@ -1,12 +1,14 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,7 +138,7 @@ func (l *trace) Tracef(format string, v ...any) {
 // TestPerms_EverythingRunsOnThem runs functions, sleds, a hive and an operator, each with its own generated permissions.
 func TestPerms_EverythingRunsOnThem(t *testing.T) {
 	t.Parallel()
-	roles := []string{"function:declare", "function:join", "operator", "reader", "hive:h1"}
+	roles := []string{"function:declare", "function:join", "function:resolve", "operator", "reader", "hive:h1"}
 	for _, serial := range serials(3) {
 		roles = append(roles, "sled:913-0000019:"+serial)
 	}
@@ -149,6 +151,7 @@ func TestPerms_EverythingRunsOnThem(t *testing.T) {
 			all := []*program{
 				launch(t, s.as("function.declare", "serve", "declare", "--http", "127.0.0.1:0")...),
 				launch(t, s.as("function.join", "serve", "join", "--http", "127.0.0.1:0")...),
+				launch(t, s.as("function.resolve", "serve", "resolve", "--http", "127.0.0.1:0")...),
 			}
 			for _, p := range all {
 				p.waitReady()
@@ -162,18 +165,27 @@ func TestPerms_EverythingRunsOnThem(t *testing.T) {
 			operator, reader := s.connect("operator.operator"), s.connect("reader.reader")
 			useDeclare(t, operator, reader)
 			useJoin(t, operator, reader)
+			useResolve(t, operator, reader)
 			unlock := launch(t, s.as("sled.913-0000019.2FAKE001", "sled", "unlock", "--part", "913-0000019", "--serial", "2FAKE001",
 				"--store", filepath.Join(store, "0"))...)
 			if code := unlock.waitExit(startLimit); code != 0 {
 				t.Errorf("unlock: exit %d", code)
 			}
 			ask(t, operator, "muster.join.reset.r1", `{"confirm":"r1"}`).into(t, &wire.RackWasReset{})
-			for _, p := range all[2:] {
+			for _, p := range all[3:] {
 				if status, body := fetch(t, p.httpAddress()+"/readyz"); status != 200 {
 					t.Errorf("readyz of %v: %d %s", p.cmd.Args[1:3], status, body)
 				}
 			}
 			if format == "conf" {
+				for _, p := range all[:3] { // leaving takes permissions, too
+					p.signal(syscall.SIGTERM)
+				}
+				for _, p := range all[:3] {
+					if code := p.waitExit(startLimit); code != 0 {
+						t.Errorf("%v: exit %d", p.cmd.Args[1:3], code)
+					}
+				}
 				s.checkUse(log)
 			}
 			for _, p := range append(all, unlock) {
@@ -230,6 +242,25 @@ func useJoin(t *testing.T, operator, reader *nats.Conn) {
 		t.Errorf("operation: %v, %s", err, m.Data)
 	}
 	ask(t, reader, "muster.join.racks", "").into(t, &wire.Racks{})
+}
+
+// useResolve does the same with resolve.
+func useResolve(t *testing.T, operator, reader *nats.Conn) {
+	t.Helper()
+	ask(t, operator, "muster.resolve.define.fixed", `{"static":{"one":"[fd00::1]:80"}}`, "Muster-Request-Id", "once").into(t, &wire.ServiceDefined{})
+	var lease wire.Lease
+	ask(t, operator, "muster.resolve.register.leased.one", `{"address":"[fd00::2]:80"}`, "Muster-Request-Id", "once").into(t, &lease)
+	ask(t, operator, "muster.resolve.heartbeat.leased.one", `{"lease":"`+lease.Lease+`"}`).into(t, &lease)
+	for _, service := range []string{"fixed", "leased"} {
+		natstest.Eventually(t, startLimit, service+" is resolved", func() bool {
+			var answer wire.Answer
+			m, err := reader.Request("muster.resolve.lookup."+service, nil, 5*time.Second)
+			return err == nil && json.Unmarshal(m.Data, &answer) == nil && answer.Status == wire.StatusFresh && len(answer.Backends) == 1
+		})
+	}
+	ask(t, reader, "muster.resolve.services", "").into(t, &wire.Services{})
+	ask(t, operator, "muster.resolve.deregister.leased.one", `{"lease":"`+lease.Lease+`"}`).into(t, &wire.Deregistered{})
+	ask(t, operator, "muster.resolve.remove.fixed", "").into(t, &wire.ServiceRemoved{})
 }
 
 // seldom are permissions for what does not happen in every run.

@@ -189,6 +189,9 @@ func APIConsumerCreate(stream, name, filter string) string {
 func APIConsumerInfo(stream, name string) string {
 	return jsAPI + "CONSUMER.INFO." + stream + "." + name
 }
+func APIConsumerDelete(stream, name string) string {
+	return jsAPI + "CONSUMER.DELETE." + stream + "." + name
+}
 func APIConsumerNext(stream, name string) string {
 	return jsAPI + "CONSUMER.MSG.NEXT." + stream + "." + name
 }

@@ -10,6 +10,7 @@ import (
 	"muster/edge/sled"
 	"muster/functions/declare"
 	"muster/functions/join"
+	"muster/functions/resolve"
 	"muster/runtime"
 	"muster/wire"
 )
@@ -81,7 +82,7 @@ func (r role) inbox() string { return wire.Inbox(r.user()) }
 
 // values are all functions, for what they tell of themselves; they cannot serve.
 func values() []runtime.Function {
-	return []runtime.Function{declare.New(declare.Deps{}), join.New(join.Deps{})}
+	return []runtime.Function{declare.New(declare.Deps{}), join.New(join.Deps{}), resolve.New(resolve.Deps{})}
 }
 
 func functionNames() []string {

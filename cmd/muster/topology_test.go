@@ -21,7 +21,7 @@ const deployNATS = "../../deploy/nats"
 var generated = map[string][]string{
 	"../../deploy/kubernetes/streams.yaml": {"topology", "--replicas", "3", "--format", "nack"},
 	deployNATS + "/accounts.conf": {
-		"perms", "--role", "function:all", "--role", "function:declare", "--role", "function:join", "--role", "operator", "--role", "trigger",
+		"perms", "--role", "function:all", "--role", "function:declare", "--role", "function:join", "--role", "function:resolve", "--role", "operator", "--role", "trigger",
 		"--role", "reader", "--role", "hive:h1", "--role", "sled:913-0000019:2FAKE001",
 	},
 }

@@ -48,7 +48,7 @@ func New(deps Deps) runtime.Function {
 	reads := []wire.Code{wire.HiveNotDeclared, wire.CorruptRecord}
 	return runtime.Function{
 		Name: wire.Declare, Version: Version, Description: "what each hive should run",
-		Buckets: []runtime.Use{{Bucket: runtime.Wanted, Writes: true}, {Bucket: runtime.Reported}},
+		Buckets: []runtime.Use{{Bucket: runtime.Wanted, Writes: true, Views: true}, {Bucket: runtime.Reported}},
 		Ops: []runtime.Op{
 			runtime.NewHotOp[wire.Set, wire.Declaration](runtime.Op{
 				Name: "set", IDs: agent, Changes: true, Codes: writes,

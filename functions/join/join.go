@@ -61,7 +61,7 @@ func New(deps Deps) runtime.Function {
 	return runtime.Function{
 		Name: wire.Join, Version: Version, Description: "brings racks of sleds into a cluster",
 		Buckets: []runtime.Use{
-			{Bucket: runtime.Racks, Writes: true}, {Bucket: runtime.Networks, Writes: true, Log: true}, {Bucket: runtime.Sleds},
+			{Bucket: runtime.Racks, Writes: true, Views: true}, {Bucket: runtime.Networks, Writes: true, Log: true}, {Bucket: runtime.Sleds},
 		},
 		Asks: asksOfSleds(),
 		Workers: []runtime.Worker{{
