@@ -87,6 +87,15 @@ func Connect(o Options) (*Bus, error) {
 	return b, nil
 }
 
+// Over makes a Bus of a connection that stays its owner's, for Follow and Ask alone.
+func Over(nc *nats.Conn) (*Bus, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("set up JetStream: %w", err)
+	}
+	return &Bus{nc: nc, js: js, log: slog.New(slog.DiscardHandler)}, nil
+}
+
 // Conn is the connection itself, for what package runtime does not wrap.
 func (b *Bus) Conn() *nats.Conn { return b.nc }
 

@@ -12,7 +12,7 @@ import (
 // How long the expiring copy of an answer lives, and how often the replica that resolves writes it anew.
 const (
 	copyTTL     = 12 * time.Second
-	copyRefresh = 4 * time.Second
+	copyRefresh = 3 * time.Second
 )
 
 // copied is what the resolved bucket holds of a service: an answer as lookup gives it, of the moment it was stored, and

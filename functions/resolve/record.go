@@ -116,6 +116,8 @@ func static(addresses map[string]string) []backend {
 	for name, address := range addresses {
 		all = append(all, backend{Backend: wire.Backend{Name: name, Address: address}})
 	}
-	slices.SortFunc(all, func(a, b backend) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, compareNames)
 	return all
 }
+
+func compareNames(a, b backend) int { return strings.Compare(a.Name, b.Name) }
