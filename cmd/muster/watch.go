@@ -15,10 +15,11 @@ import (
 	"muster/wire"
 )
 
-// watch are the commands `muster watch rack` and `muster watch hive`.
+// watch are the commands `muster watch rack`, `muster watch hive` and `muster watch service`.
 type watch struct {
-	Rack watchRack `cmd:"" help:"Show how far a rack has come, until it has joined or failed. Exit code: 0 joined, 4 failed, 5 nobody answers."`
-	Hive watchHive `cmd:"" help:"Show what a hive should run beside what it says it runs, as it changes, until interrupted."`
+	Rack    watchRack    `cmd:"" help:"Show how far a rack has come, until it has joined or failed. Exit code: 0 joined, 4 failed, 5 nobody answers."`
+	Hive    watchHive    `cmd:"" help:"Show what a hive should run beside what it says it runs, as it changes, until interrupted."`
+	Service watchService `cmd:"" help:"Show the backends of a service, or why they are not known, as they change, until interrupted."`
 }
 
 // watchEvery is how often is looked when nothing is heard: a watch may fall silent, and a report ages.
