@@ -34,7 +34,7 @@ type bench struct {
 
 // Help is printed by muster bench --help.
 func (bench) Help() string {
-	return `It needs the functions running on that NATS, and loads both as hard as it can. What it stores, hives named bench-… and the bucket ` + benchBucket + `, it removes at the end.`
+	return `It needs the functions running on that NATS, and loads both as hard as it can. What it stores, hives and a service named bench-… and the bucket ` + benchBucket + `, it removes at the end.`
 }
 
 // benchClients is how many connections the callers share.
@@ -133,7 +133,7 @@ type benchRun struct {
 }
 
 func (b *benchRun) run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, b.cleanUp(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, b.removeService(), b.cleanUp(context.WithoutCancel(ctx))) }()
 	lines, err := b.lines(ctx)
 	if err != nil {
 		return err
@@ -214,6 +214,7 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		{name: "declare.set, one hive", callers: b.Callers, do: set(hot, agent), compare: toEcho("declare.set, one hive")},
 		{name: "declare.view, one hive", callers: b.Callers, do: view(func(int) string { return hive(0) }), compare: toEcho("declare.view, one hive"), prepare: once(set(hive, one))},
 		{name: "declare.view, own hives", callers: b.Callers, do: view(hive), compare: toEcho("declare.view, own hives"), prepare: once(set(hive, one))},
+		b.lookups(toEcho),
 		{name: "echo, one caller", callers: 1, do: echo},
 		{name: "KV update, one caller", callers: 1, do: raw},
 		{name: "declare.set, one caller", callers: 1, do: set(hive, one), compare: latency},
