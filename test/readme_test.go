@@ -57,6 +57,8 @@ var varying = []struct {
 	{regexp.MustCompile(`"request_id":"[^"]+"`), `"request_id":"…"`},
 	{regexp.MustCompile(`"reported_at":"[^"]+"`), `"reported_at":"…"`},
 	{regexp.MustCompile(`"age_ms":\d+`), `"age_ms":…`},
+	{regexp.MustCompile(`"(lease|expires_at|observed_at)":"[^"]+"`), `"$1":"…"`},
+	{regexp.MustCompile(`"source":"leases","revision":\d+`), `"source":"leases","revision":…`}, // moves once more when it is resolved
 }
 
 func steady(s string) string {

@@ -69,7 +69,7 @@ func (c up) Run(ctx context.Context, std streams) error {
 		demo.stop()
 		return errors.Join(err, p.stop())
 	}
-	fmt.Fprintf(std.out, upText, url, url, url)
+	fmt.Fprintf(std.out, upText, url)
 	fmt.Fprintf(std.out, "ready nats=%s http=http://%s\n", url, p.http.Addr)
 	<-ctx.Done()
 	log.Info("stopping", "within", stopWithin)
@@ -80,8 +80,10 @@ func (c up) Run(ctx context.Context, std streams) error {
 const upText = `Muster is up. In another terminal, try:
 
   go run ./cmd/muster call --nats %[1]s declare.create.h1.atlas '{"state":"up"}'
-  go run ./cmd/muster call --nats %[2]s declare.status.h1
-  nats --server %[3]s req muster.declare.view.h1 ''
+  go run ./cmd/muster call --nats %[1]s declare.status.h1
+  go run ./cmd/muster call --nats %[1]s resolve.register.web.w1 '{"address":"[fd00::1]:80","ttl":"30s"}'
+  go run ./cmd/muster call --nats %[1]s resolve.lookup.web
+  nats --server %[1]s req muster.declare.view.h1 ''
 
 `
 
