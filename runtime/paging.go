@@ -7,10 +7,13 @@ import (
 	"muster/wire"
 )
 
-// CheckPage reads the body of a list: how many lines it asks for at most.
-func CheckPage(p wire.Page) (limit int, err error) {
-	if p.After != "" && !wire.ValidName(strings.ReplaceAll(p.After, ".", "")) {
-		return 0, wire.CheckName("after", p.After)
+// CheckPage reads the body of a list of keys that are so many names: how many lines it asks for at most.
+func CheckPage(p wire.Page, names int) (limit int, err error) {
+	if p.After != "" {
+		parts := strings.Split(p.After, ".")
+		if len(parts) != names || slices.ContainsFunc(parts, func(s string) bool { return !wire.ValidName(s) }) {
+			return 0, wire.Invalid("after", "after must be what next was: %d names with dots between them, each matching %s", names, wire.NamePattern)
+		}
 	}
 	switch {
 	case p.Limit == 0:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,7 +18,7 @@ const readers = 32
 const lineSize = 200
 
 func (f *function) list(ctx context.Context, r *runtime.Request[wire.Page]) (any, error) {
-	limit, err := checkPage(r.Body)
+	limit, err := runtime.CheckPage(r.Body, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +27,7 @@ func (f *function) list(ctx context.Context, r *runtime.Request[wire.Page]) (any
 		return nil, err
 	}
 	keys = slices.DeleteFunc(keys, func(key string) bool { return !wire.ValidName(key) }) // stored by hand: no hives
-	keys, next := page(keys, r.Body.After, min(limit, f.wanted.MaxValue()/lineSize))
+	keys, next := runtime.CutPage(keys, r.Body.After, min(limit, f.wanted.MaxValue()/lineSize))
 	lines := make([]wire.HiveLine, len(keys))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
@@ -54,30 +53,4 @@ func (f *function) list(ctx context.Context, r *runtime.Request[wire.Page]) (any
 	}
 	lines = slices.DeleteFunc(lines, func(l wire.HiveLine) bool { return l.Hive == "" }) // removed by hand
 	return wire.Hives{Hives: lines, Next: next}, nil
-}
-
-func checkPage(p wire.Page) (limit int, err error) {
-	if p.After != "" && !wire.ValidName(p.After) {
-		return 0, wire.CheckName("after", p.After)
-	}
-	switch {
-	case p.Limit == 0:
-		return wire.PageDefault, nil
-	case p.Limit < 0 || p.Limit > wire.PageMax:
-		return 0, wire.Invalid("limit", "limit must be 1 to %d", wire.PageMax)
-	}
-	return p.Limit, nil
-}
-
-// page cuts the page behind after out of sorted keys, and tells what the next one comes after; "" for the last.
-func page(keys []string, after string, limit int) (now []string, next string) {
-	from, found := slices.BinarySearchFunc(keys, after, strings.Compare)
-	if found {
-		from++
-	}
-	keys = keys[from:]
-	if len(keys) <= limit {
-		return keys, ""
-	}
-	return keys[:limit], keys[limit-1]
 }

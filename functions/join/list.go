@@ -20,7 +20,7 @@ const (
 )
 
 func (f *function) list(ctx context.Context, r *runtime.Request[wire.Page]) (any, error) {
-	lines, next, err := lines(ctx, f.Racks, r.Body, func(ctx context.Context, rack string) (wire.RackLine, error) {
+	lines, next, err := lines(ctx, f.Racks, 1, r.Body, func(ctx context.Context, rack string) (wire.RackLine, error) {
 		doc, err := f.racks.View(ctx, rack)
 		if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CorruptRecord {
 			return wire.RackLine{Rack: rack, Error: wire.CorruptRecord}, nil // one bad record does not hide the others
@@ -38,7 +38,7 @@ func (f *function) list(ctx context.Context, r *runtime.Request[wire.Page]) (any
 }
 
 func (f *function) sleds(ctx context.Context, r *runtime.Request[wire.Page]) (any, error) {
-	lines, next, err := lines(ctx, f.Sleds, r.Body, func(ctx context.Context, key string) (wire.SledLine, error) {
+	lines, next, err := lines(ctx, f.Sleds, 2, r.Body, func(ctx context.Context, key string) (wire.SledLine, error) {
 		rev, err := store.Read(ctx, f.Sleds, key)
 		if err != nil || rev.Absent() {
 			return wire.SledLine{}, err
@@ -69,8 +69,8 @@ func sledState(id wire.Identity) string {
 }
 
 // lines makes a page of what is stored in a bucket, a line a key.
-func lines[L any](ctx context.Context, log store.Log, page wire.Page, line func(context.Context, string) (L, error)) ([]L, string, error) {
-	limit, err := runtime.CheckPage(page)
+func lines[L any](ctx context.Context, log store.Log, names int, page wire.Page, line func(context.Context, string) (L, error)) ([]L, string, error) {
+	limit, err := runtime.CheckPage(page, names)
 	if err != nil {
 		return nil, "", err
 	}

@@ -14,7 +14,7 @@ import (
 const lineSize = 256
 
 func (f *function) list(_ context.Context, r *runtime.Request[wire.Page]) (any, error) {
-	limit, err := runtime.CheckPage(r.Body)
+	limit, err := runtime.CheckPage(r.Body, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func begin(r *record, age func() time.Time) progress {
 //	answer, partial   fresh; what could not be resolved keeps its last address
 //	empty             fresh, no backends
 //	absent            believed when it comes twice in a row; until then the last backends, stale
-//	failure           the last backends, stale
+//	failure           the last backends, stale; so is a partial answer that leaves none
 func (p progress) after(r dns.Result) progress {
 	n := p
 	n.reason = r.Reason
@@ -44,18 +44,17 @@ func (p progress) after(r dns.Result) progress {
 	if r.Outcome == dns.Partial || r.Outcome == dns.Failure {
 		n.failures = p.failures + 1
 	}
-	if r.Outcome == dns.Failure || r.Outcome == dns.Absent && !p.believes() {
+	targets, complete := dns.Merge(targetsOf(p.backends), r)
+	switch {
+	case r.Outcome == dns.Absent && p.believes():
+		targets, complete = nil, true
+	case r.Outcome == dns.Failure, r.Outcome == dns.Absent, len(targets) == 0 && !complete:
 		if n.answered {
 			n.status = wire.StatusStale
 		}
 		return n
 	}
-	var targets []dns.Target
-	if r.Outcome != dns.Absent {
-		targets, n.complete = dns.Merge(targetsOf(p.backends), r)
-	} else {
-		n.complete = true
-	}
+	n.complete = complete
 	n.answered, n.backends, n.observed, n.ttl, n.status = true, backendsOf(targets), r.At, r.TTL, wire.StatusFresh
 	if n.complete {
 		n.reason = ""

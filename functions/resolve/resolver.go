@@ -16,7 +16,7 @@ import (
 // How the replica that resolves works.
 const (
 	resolverTick  = 200 * time.Millisecond
-	resolverPause = 1100 * time.Millisecond // before its first questions: the one before may just have asked
+	resolverPause = 1200 * time.Millisecond // before its first questions: the one before may just have asked
 	resolverAsks  = 256                     // services that DNS is asked for at once
 	askLimit      = 8 * time.Second
 )
