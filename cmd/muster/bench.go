@@ -28,13 +28,15 @@ type bench struct {
 	Callers int           `default:"64" placeholder:"N" help:"How many requests are under way at once (default ${default})."`
 	Time    time.Duration `default:"3s" placeholder:"DURATION" help:"How long each line is measured (default ${default})."`
 	Agents  int           `default:"5000" placeholder:"N" help:"How many agents the large hive has (default ${default})."`
+	Sleds   int           `default:"32" placeholder:"N" help:"How many sleds the large rack has that joins, 3 to 32 (default ${default})."`
+	Racks   int           `default:"20" placeholder:"N" help:"How many racks of 8 sleds join at once (default ${default})."`
 	Only    string        `placeholder:"TEXT" help:"Measure only the lines whose name contains this, and compare nothing."`
 	Echo    bool          `hidden:"" help:"Serve the echo that the others are compared with; bench starts itself with this."`
 }
 
 // Help is printed by muster bench --help.
 func (bench) Help() string {
-	return `It needs the functions running on that NATS, and loads both as hard as it can. What it stores, hives and a service named bench-… and the bucket ` + benchBucket + `, it removes at the end.`
+	return `It needs the functions running on that NATS, and loads both as hard as it can. The sleds that join are run by the bench itself, each on a connection of its own; a join is measured from its start until it awaits completion, and "revisions" is the most that a rack's record had. What it stores, hives, racks, sleds and a service named bench-… and the bucket ` + benchBucket + `, it removes at the end.`
 }
 
 // benchClients is how many connections the callers share.
@@ -47,8 +49,8 @@ const (
 )
 
 func (c bench) Run(ctx context.Context, std streams) error {
-	if c.Callers < 1 || c.Callers > 10000 || c.Time < 100*time.Millisecond || c.Agents < 1 {
-		return &exit{exitUsage, errors.New("--callers must be 1 to 10000, --time at least 100ms, --agents at least 1")}
+	if c.Callers < 1 || c.Callers > 10000 || c.Time < 100*time.Millisecond || c.Agents < 1 || c.Sleds < 3 || c.Sleds > 32 || c.Racks < 1 || c.Racks > 1000 {
+		return &exit{exitUsage, errors.New("--callers must be 1 to 10000, --time at least 100ms, --agents at least 1, --sleds 3 to 32, --racks 1 to 1000")}
 	}
 	if c.Echo {
 		return c.serveEcho(ctx, std)
@@ -139,10 +141,11 @@ func (b *benchRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	lines = slices.DeleteFunc(lines, func(l benchLine) bool { return !strings.Contains(l.name, b.Only) })
-	if len(lines) == 0 {
+	joins := slices.DeleteFunc(b.joins(), func(l benchJoin) bool { return !strings.Contains(l.name, b.Only) })
+	if len(lines)+len(joins) == 0 {
 		return &exit{exitUsage, fmt.Errorf("no line has %q in its name", b.Only)}
 	}
-	fmt.Fprintf(b.std.out, "%s, %d cores, %s; NATS server %s; %d callers on %d connections, %v a line in %d rounds\n\n",
+	fmt.Fprintf(b.std.out, "%s, %d cores, %s; NATS server %s; %d callers on %d connections, %v a line in %d rounds\n",
 		runtime.GOARCH, runtime.NumCPU(), runtime.Version(), b.conns[0].ConnectedServerVersion(), b.Callers, benchClients, b.Time, benchRounds)
 	for range benchRounds {
 		for _, l := range lines {
@@ -151,7 +154,10 @@ func (b *benchRun) run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	return b.report(lines)
+	if err := b.report(lines); err != nil {
+		return err
+	}
+	return b.measureJoins(ctx, joins)
 }
 
 // lines are what is measured, in order.
@@ -294,5 +300,5 @@ func (b *benchRun) cleanUp(ctx context.Context) error {
 			return fmt.Errorf("remove the bench's hives: %w", err)
 		}
 	}
-	return nil
+	return b.removeRacks(ctx, js)
 }

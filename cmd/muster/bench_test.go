@@ -17,24 +17,23 @@ import (
 func leftBehind(t *testing.T, js jetstream.JetStream) (left []string) {
 	t.Helper()
 	for s := range js.ListStreams(t.Context()).Info() {
-		switch name := s.Config.Name; name {
-		case wire.BucketStream(wire.BucketWanted), wire.BucketStream(wire.BucketReported), wire.BucketStream(wire.BucketRacks),
-			wire.BucketStream(wire.BucketNetworks), wire.BucketStream(wire.BucketSleds):
-		default:
+		if name := s.Config.Name; name == wire.BucketStream(benchBucket) || !strings.HasPrefix(name, "KV_muster_") && !strings.HasPrefix(name, "MUSTER_") {
 			left = append(left, "stream "+name)
 		}
 	}
-	s, err := js.Stream(t.Context(), wire.BucketStream(wire.BucketWanted))
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(">"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for subject := range info.State.Subjects {
-		if key := wire.SubjectKey(wire.BucketWanted, subject); key != "mine" {
-			left = append(left, "key "+key)
+	for _, bucket := range []string{wire.BucketWanted, wire.BucketRacks, wire.BucketNetworks, wire.BucketSleds} {
+		s, err := js.Stream(t.Context(), wire.BucketStream(bucket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for subject := range info.State.Subjects {
+			if key := wire.SubjectKey(bucket, subject); key != "mine" {
+				left = append(left, "key "+key+" of "+bucket)
+			}
 		}
 	}
 	return left
@@ -56,7 +55,7 @@ func benched(t *testing.T) (url string, js jetstream.JetStream) {
 
 func TestBench(t *testing.T) {
 	url, js := benched(t)
-	r := muster("bench", "--nats", url, "--time", "100ms", "--callers", "4", "--agents", "1500")
+	r := muster("bench", "--nats", url, "--time", "100ms", "--callers", "4", "--agents", "1500", "--sleds", "4", "--racks", "2")
 	if r.code != exitOK {
 		t.Fatalf("got %+v", r)
 	}
@@ -76,6 +75,11 @@ func TestBench(t *testing.T) {
 			t.Errorf("no line of %q with figures and no failure", name)
 		}
 	}
+	for _, name := range []string{"join, 4 sleds", "join, 2 racks of 8 at once"} {
+		if !regexp.MustCompile(`(?m)^` + name + ` +[1-9]\d*  +\d\S*s  +\d\S*s  +([5-9]|1\d|20)  +0$`).MatchString(r.out) {
+			t.Errorf("no line of %q with figures, 5 to 20 revisions and no failure", name)
+		}
+	}
 	if t.Failed() {
 		t.Logf("it printed:\n%s%s", r.out, r.err)
 	}
@@ -89,14 +93,18 @@ func TestBench(t *testing.T) {
 }
 
 func TestBench_Interrupted(t *testing.T) {
-	url, js := benched(t)
-	r := background(t, "bench", "--nats", url, "--time", "1m", "--callers", "4", "--only", "declare.set, own hives")
-	natstest.Eventually(t, 20*time.Second, "hives of the bench", func() bool { return len(leftBehind(t, js)) > 4 })
-	if code := r.stop(t); code == exitOK {
-		t.Errorf("exit %d, though it did not measure what it should", code)
-	}
-	if left := leftBehind(t, js); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	for _, line := range []string{"declare.set, own hives", "join, 3 sleds"} {
+		t.Run(line, func(t *testing.T) {
+			url, js := benched(t)
+			r := background(t, "bench", "--nats", url, "--time", "1m", "--callers", "4", "--sleds", "3", "--only", line)
+			natstest.Eventually(t, 20*time.Second, "something of the bench", func() bool { return len(leftBehind(t, js)) > 4 })
+			if code := r.stop(t); code == exitOK {
+				t.Errorf("exit %d, though it did not measure what it should", code)
+			}
+			if left := leftBehind(t, js); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
 	}
 }
 

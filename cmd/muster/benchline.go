@@ -80,6 +80,10 @@ func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duratio
 
 // report prints the table.
 func (b *benchRun) report(lines []benchLine) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	fmt.Fprintln(b.std.out)
 	table := tabwriter.NewWriter(b.std.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "line\tcallers\trequests/s\tp50\tp99\tfailed\tcompared")
 	for _, l := range lines {
