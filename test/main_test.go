@@ -19,6 +19,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asNATSServer) != "" {
+		natsServer()
+	}
 	os.Exit(run(m))
 }
 

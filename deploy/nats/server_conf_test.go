@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -64,17 +65,58 @@ func TestServerConf_Settings(t *testing.T) {
 
 // TestServerConf_EveryLineSaysWhy: a setting that is not explained gets copied and never changed.
 func TestServerConf_EveryLineSaysWhy(t *testing.T) {
-	previous := ""
-	for _, line := range strings.Split(read(t, "server.conf"), "\n") {
-		line = strings.TrimSpace(line)
-		block := line == "" || line == "}" || strings.HasSuffix(line, "{")
-		if !block && !strings.HasPrefix(line, "#") && previous == "" {
-			t.Errorf("no comment above %q", line)
+	for _, file := range []string{"server.conf", "cluster.conf"} {
+		previous := ""
+		for _, line := range strings.Split(read(t, file), "\n") {
+			line = strings.TrimSpace(line)
+			block := line == "" || line == "}" || strings.HasSuffix(line, "{")
+			if !block && !strings.HasPrefix(line, "#") && previous == "" {
+				t.Errorf("%s: no comment above %q", file, line)
+			}
+			previous = line
+			if strings.HasSuffix(line, "{") {
+				previous = ""
+			}
 		}
-		previous = line
-		if strings.HasSuffix(line, "{") {
-			previous = ""
+	}
+}
+
+func TestClusterConf_Settings(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"cluster.conf": read(t, "cluster.conf"), "accounts.conf": "accounts { MUSTER { jetstream: enabled, users: [ {user: a, password: b} ] } }"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
+	}
+	t.Chdir(dir)
+	if err := os.Mkdir("tls", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	certificate(t, "tls/server.crt", "tls/server.key")
+	if err := os.Link("tls/server.crt", "tls/ca.crt"); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"NODE": "n1", "LISTEN": "127.0.0.1:4231", "ROUTE": "127.0.0.1:6231", "STORE": "store/n1"} {
+		t.Setenv(name, value)
+	}
+	o, err := server.ProcessConfigFile("cluster.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.JetStream || !o.SyncAlways || o.StoreDir != "store/n1" || o.JetStreamMaxStore <= 0 {
+		t.Errorf("JetStream %t, sync always %t, store %q of %d bytes", o.JetStream, o.SyncAlways, o.StoreDir, o.JetStreamMaxStore)
+	}
+	if o.TLSConfig == nil || o.Cluster.TLSConfig == nil || o.Cluster.TLSConfig.ClientAuth != tls.RequireAndVerifyClientCert {
+		t.Errorf("TLS for clients %t, for routes %+v", o.TLSConfig != nil, o.Cluster.TLSConfig)
+	}
+	if o.ServerName != "n1" || o.Port != 4231 || o.Cluster.Name == "" || o.Cluster.Port != 6231 || len(o.Routes) != 3 {
+		t.Errorf("name %q, port %d, cluster %q, port %d, %d routes", o.ServerName, o.Port, o.Cluster.Name, o.Cluster.Port, len(o.Routes))
+	}
+	if o.MaxPayload != server.MAX_PAYLOAD_SIZE || o.MaxPending < 16*int64(o.MaxPayload) || o.MaxConn <= 0 || o.MaxSubs <= 0 {
+		t.Errorf("payload %d, pending %d, connections %d, subscriptions %d", o.MaxPayload, o.MaxPending, o.MaxConn, o.MaxSubs)
+	}
+	if o.LameDuckGracePeriod <= 0 || o.LameDuckDuration < 30*time.Second || o.NoAuthUser != "" {
+		t.Errorf("lame duck %v, %v, without a user %q", o.LameDuckGracePeriod, o.LameDuckDuration, o.NoAuthUser)
 	}
 }
 
