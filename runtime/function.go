@@ -50,6 +50,7 @@ type Use struct {
 	Views  bool // with a store's View, which a feed confirms
 	Log    bool // as a [store.Log] and not through a store, so that nothing is remembered of requests
 	Mirror bool // as a [Mirror]
+	Shown  bool // to callers, who may follow its keys
 }
 
 // Op is one operation of a function. Make it with [NewOp].

@@ -30,8 +30,8 @@ func PermissionsOf(fns []Function, inbox string) Permissions {
 	return p.permissions()
 }
 
-// CallerPermissions are those of one who asks for ops of functions, all or only those that change nothing, and has the
-// answers sent to inboxes with a prefix.
+// CallerPermissions are those of one who has answers sent to inboxes with a prefix. With changes it asks for all ops of
+// functions and touches no bucket; without it asks for those that change nothing, and follows what is shown to callers.
 func CallerPermissions(fns []Function, changes bool, inbox string) Permissions {
 	p := newGrants()
 	p.subscribe(inbox + ".>")
@@ -39,6 +39,11 @@ func CallerPermissions(fns []Function, changes bool, inbox string) Permissions {
 		for _, op := range append(slices.Clone(fn.Ops), schemaOp(fn)) {
 			if changes || !op.Changes {
 				p.publish(wire.RequestSubjects(fn.path(), op.Name, len(op.IDs)))
+			}
+		}
+		for _, use := range fn.Buckets {
+			if b := use.Bucket; use.Shown && !changes {
+				p.publish(wire.APIConsumerCreate(wire.BucketStream(b.Name), "*", wire.RecordSubjects(b.Name, b.names())))
 			}
 		}
 	}

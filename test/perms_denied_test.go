@@ -179,6 +179,7 @@ func TestPerms_NobodySendsForAnother(t *testing.T) {
 			t.Fatalf("create consumer: %v, %s", err, m.Data)
 		}
 	}
+	create("c0", "$KV.muster_reported.h2") // a stream
 	create("c1", "muster.declare.apply.h2")
 	create("c2", "muster.join.reset.r1")
 	witness, err := root.SubscribeSync("_INBOX.seen")
@@ -195,6 +196,9 @@ func TestPerms_NobodySendsForAnother(t *testing.T) {
 	for range 3 { // requests that came before are served
 		ask(t, root, "muster.declare.view.h1", "").ok(t)
 		<-time.After(20 * time.Millisecond)
+	}
+	if m, err := root.Request("$JS.API.STREAM.MSG.GET.KV_muster_reported", []byte(`{"last_by_subj":"$KV.>"}`), startLimit); err != nil || !strings.Contains(string(m.Data), "10037") {
+		t.Errorf("a stream stored what a consumer delivered: %v, %s", err, m.Data)
 	}
 	ask(t, root, "muster.declare.view.h3", "").refused(t, wire.HiveNotDeclared)
 	if d := ask(t, root, "muster.declare.view.h2", "").ok(t); d.Revision != 2 || d.Agents["a"].State != wire.Paused {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/functions/join"
+	"muster/functions/resolve"
 	"muster/runtime/natstest"
 	"muster/wire"
 )
@@ -259,6 +260,15 @@ func useResolve(t *testing.T, operator, reader *nats.Conn) {
 		})
 	}
 	ask(t, reader, "muster.resolve.services", "").into(t, &wire.Services{})
+	w, err := resolve.Watch(t.Context(), reader, "fixed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	natstest.Eventually(t, startLimit, "the reader watches a service", func() bool {
+		backends, err := w.Backends()
+		return err == nil && len(backends) == 1
+	})
 	ask(t, operator, "muster.resolve.deregister.leased.one", `{"lease":"`+lease.Lease+`"}`).into(t, &wire.Deregistered{})
 	ask(t, operator, "muster.resolve.remove.fixed", "").into(t, &wire.ServiceRemoved{})
 }

@@ -68,7 +68,7 @@ func New(deps Deps) runtime.Function {
 		Name: wire.Resolve, Version: Version, Description: "which backends serve a service now",
 		Buckets: []runtime.Use{
 			{Bucket: runtime.Services, Writes: true, Mirror: true}, {Bucket: runtime.Backends, Writes: true, Mirror: true},
-			{Bucket: runtime.Resolved, Writes: true, Mirror: true, Log: true},
+			{Bucket: runtime.Resolved, Writes: true, Mirror: true, Log: true, Shown: true},
 		},
 		Tasks: []func(context.Context){f.services.Run, f.backends.Run, f.copied.Run, f.chair},
 		Ready: f.ready,
