@@ -31,6 +31,7 @@ func decode(body []byte, into any) error {
 	if bytes.HasPrefix(body, byteOrderMark) {
 		return wire.Invalid("", "the body begins with a UTF-8 byte order mark; send it without")
 	}
+	whole := len(body)
 	body = bytes.TrimLeft(body, " \t\r\n")
 	if len(body) == 0 {
 		return nil
@@ -42,17 +43,18 @@ func decode(body []byte, into any) error {
 	if err == nil {
 		return nil
 	}
-	return explain(err, reflect.TypeOf(into).Elem())
+	return explain(err, whole-len(body), reflect.TypeOf(into).Elem())
 }
 
-// explain says what is wrong with a body without repeating more of it than member names that are names.
-func explain(err error, in reflect.Type) *wire.Error {
+// explain says what is wrong with a body without repeating more of it than member names that are names. before is how many
+// bytes were left out in front of what was read.
+func explain(err error, before int, in reflect.Type) *wire.Error {
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		field := dotted(e.JSONPointer, in)
 		if errors.Is(e, jsontext.ErrDuplicateName) {
 			return wire.Invalid(field, "member %s is there twice", printable(field))
 		}
-		return wire.Invalid(field, "the body is not valid JSON, at byte %d", e.ByteOffset)
+		return wire.Invalid(field, "the body is not valid JSON, at byte %d", int64(before)+e.ByteOffset)
 	}
 	e, ok := errors.AsType[*json.SemanticError](err)
 	if !ok {
@@ -143,6 +145,9 @@ const maxField = 200
 
 // printable is a path for a message: quoted unless it looks like a path of names.
 func printable(field string) string {
+	if field == "" {
+		return `""`
+	}
 	for _, c := range field {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("_-.[]", c) {
 			return strconv.QuoteToASCII(field)

@@ -69,7 +69,11 @@ func (c bench) Run(ctx context.Context, std streams) error {
 		return err
 	}
 	defer stopEcho()
-	return b.run(ctx)
+	err = b.run(ctx)
+	if ctx.Err() != nil {
+		return &exit{exitInterrupted, errors.New("interrupted before the end; nothing is compared")}
+	}
+	return err
 }
 
 // serveEcho answers echoSubject until its standard input ends.

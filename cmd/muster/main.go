@@ -17,10 +17,11 @@ import (
 const (
 	exitOK          = 0
 	exitUsage       = 2
-	exitRefused     = 3 // 4xx other than 409
-	exitConflict    = 4 // 409
-	exitUnavailable = 5 // 503, 504, no responders, not connected
-	exitFault       = 6 // 500, and anything unexpected
+	exitRefused     = 3   // 4xx other than 409
+	exitConflict    = 4   // 409
+	exitUnavailable = 5   // 503, 504, no responders, not connected
+	exitFault       = 6   // 500, and anything unexpected
+	exitInterrupted = 130 // as shells have it
 )
 
 // exitCodes says the same to users.
