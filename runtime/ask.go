@@ -16,7 +16,8 @@ import (
 var ErrSilent = errors.New("no answer")
 
 // Ask sends a request to a service that answers as functions do, and decodes the reply into reply, which may be nil.
-// It fails with the [*wire.Error] that was answered, or with [ErrSilent]. A reply with members that are not known is taken;
+// A body with a method Headers() map[string]string
+// has these sent beside it. It fails with the [*wire.Error] that was answered, or with [ErrSilent]. A reply with members that are not known is taken;
 // one that cannot be read is an error, also where nothing of it is wanted.
 func (b *Bus) Ask(ctx context.Context, subject string, body, reply any) error {
 	var data []byte
@@ -29,7 +30,14 @@ func (b *Bus) Ask(ctx context.Context, subject string, body, reply any) error {
 	if !b.nc.IsConnected() {
 		return errNotConnected()
 	}
-	msg, err := b.nc.RequestWithContext(ctx, subject, data)
+	request := &nats.Msg{Subject: subject, Data: data}
+	if h, ok := body.(interface{ Headers() map[string]string }); ok {
+		request.Header = nats.Header{}
+		for name, value := range h.Headers() {
+			request.Header.Set(name, value)
+		}
+	}
+	msg, err := b.nc.RequestMsgWithContext(ctx, request)
 	if err != nil {
 		if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			return fmt.Errorf("ask %s: %w", subject, ErrSilent)

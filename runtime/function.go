@@ -72,6 +72,7 @@ type Request[In any] struct {
 	Body   In
 	Origin store.Origin // for the store
 	API    int          // 1 or 2
+	Header map[string][]string
 }
 
 // common are the codes that every op can answer.
@@ -113,7 +114,7 @@ func NewHotOp[In, Reply any](o Op, handle func(ctx context.Context, r *Request[I
 
 // request reads what a handler gets.
 func request[In any](o *Op, in *inbound) (*Request[In], error) {
-	r := &Request[In]{IDs: in.ids, API: in.api}
+	r := &Request[In]{IDs: in.ids, API: in.api, Header: in.header}
 	if err := decode(in.data, &r.Body); err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ const (
 	HeaderTimeout     = "Muster-Timeout"     // Go duration, default 4s, at most 60s
 	HeaderAPIVersion  = "Muster-Api-Version" // "1" or "2", default 2
 	HeaderTraceparent = "traceparent"
+	HeaderCommitments = "Muster-Commitments" // of a sled's prepare: what its share is checked against, beside the digest
 )
 
 // Headers of a failed reply, as NATS services spell them.

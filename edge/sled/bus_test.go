@@ -55,6 +55,13 @@ func TestBus_CoordinatorRestartedInTheMiddle(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 5)
 	f.up(boards(4)...)
+	prepares, err := f.bus.Conn().SubscribeSync(wire.SledSubjects(wire.SledPrepare))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.bus.Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
 	f.must(board(1), wire.SledReconfigure, order(1, nil, boards(5)...), nil)
 	config := f.acked(board(1), 4)
 	f.down(board(1))
@@ -62,6 +69,17 @@ func TestBus_CoordinatorRestartedInTheMiddle(t *testing.T) {
 	f.up(board(1))
 	if again := f.acked(board(1), 5); !again.Equal(config) {
 		t.Error("after its restart it has another configuration")
+	}
+	seen := map[string]int{} // by commitments
+	for range 4 {            // the coordinator asks itself without the bus
+		m, err := prepares.NextMsg(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[m.Header.Get(wire.HeaderCommitments)]++
+	}
+	if len(seen) != 1 || seen[""] > 0 {
+		t.Errorf("prepares of one deal came with %d commitments: %v", len(seen), seen)
 	}
 	f.commit(1, boards(5)...)
 	f.down(board(1))

@@ -172,7 +172,7 @@ func (s *Sled) carryOut(ctx context.Context, c *coordination, st step) result {
 		r.identity, r.err = s.identityOf(ctx, st.to)
 		return r
 	}
-	body := quorum.Prepare{Config: *c.config, SenderKey: s.state.Load().key.Public(), Keys: st.keys}
+	body := quorum.Prepare{Config: *c.config, SenderKey: s.state.Load().key.Public(), Keys: st.keys, Commitments: string(c.commitments)}
 	for _, k := range st.keys {
 		if k.Member == st.to {
 			body.Share, r.err = s.state.Load().key.Seal(s.random, c.shares[st.to], k.Key)

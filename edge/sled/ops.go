@@ -98,6 +98,9 @@ func (s *Sled) coordinatorStatus(context.Context, *runtime.Request[struct{}]) (a
 }
 
 func (s *Sled) prepare(_ context.Context, r *runtime.Request[quorum.Prepare]) (any, error) {
+	if v := r.Header[wire.HeaderCommitments]; len(v) > 0 {
+		r.Body.Commitments = v[0]
+	}
 	return done{}, s.takePrepare(r.Body)
 }
 

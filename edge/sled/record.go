@@ -39,6 +39,8 @@ type coordinationRecord struct {
 	Order  quorum.Reconfigure    `json:"order"`
 	Config *quorum.Configuration `json:"config,omitzero"`
 	Shares []shareRecord         `json:"shares,omitzero"` // of all members
+
+	Commitments string `json:"commitments,omitzero"`
 }
 
 type shareRecord struct {
@@ -77,7 +79,7 @@ func encodeState(s *state) ([]byte, error) {
 		return 1
 	})
 	if c := s.coordination; c != nil {
-		r.Coordination = &coordinationRecord{Order: c.order, Config: c.config}
+		r.Coordination = &coordinationRecord{Order: c.order, Config: c.config, Commitments: string(c.commitments)}
 		for _, b := range c.order.Members {
 			if share, ok := c.shares[b]; ok {
 				r.Coordination.Shares = append(r.Coordination.Shares, shareRecord{b, share.Reveal()})
@@ -193,6 +195,7 @@ func (r *coordinationRecord) coordination() (*coordination, error) {
 	if len(c.shares) != len(r.Config.Members) {
 		return nil, errors.New("shares are missing")
 	}
+	c.commitments = []byte(r.Commitments)
 	return c, nil
 }
 

@@ -79,6 +79,15 @@ func (c *cast) prepare(d quorum.Deal, to wire.Baseboard) quorum.Prepare {
 	return p
 }
 
+func commitments(t *testing.T, d quorum.Deal) string {
+	t.Helper()
+	text, err := d.Commitments.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func order(epoch uint64, last *uint64, members ...wire.Baseboard) quorum.Reconfigure {
 	return quorum.Reconfigure{
 		RackID: rack, Epoch: epoch, LastCommittedEpoch: last, Threshold: quorum.Threshold(len(members)), Members: members,

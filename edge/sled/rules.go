@@ -60,8 +60,12 @@ func (s *state) deal(random io.Reader, prior quorum.Secrets) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deal epoch %d: %w", c.order.Epoch, err)
 	}
+	commitments, err := deal.Commitments.MarshalText()
+	if err != nil {
+		return nil, fmt.Errorf("deal epoch %d: %w", c.order.Epoch, err)
+	}
 	next := s.clone()
-	next.coordination = &coordination{order: c.order, config: &deal.Config, shares: deal.Shares}
+	next.coordination = &coordination{order: c.order, config: &deal.Config, shares: deal.Shares, commitments: commitments}
 	return next, nil
 }
 
@@ -118,7 +122,7 @@ func (s *state) open(r quorum.Prepare) (quorum.Share, error) {
 	if err != nil {
 		return share, wire.Errorf(wire.ShareMismatch, "the key share does not open with this sled's key and the sender's").Because(err)
 	}
-	if err := r.Config.CheckShare(s.board, share); err != nil {
+	if err := r.CheckShare(s.board, share); err != nil {
 		return share, wire.Errorf(wire.ShareMismatch, "the key share is not the one that the configuration has for this sled").Because(err)
 	}
 	return share, nil

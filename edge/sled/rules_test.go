@@ -156,6 +156,9 @@ func TestPrepare(t *testing.T) {
 		"another member's share":                {now: fresh, ask: change(c.prepare(one, board(3)), func(*quorum.Prepare) {}), code: wire.ShareMismatch},
 		"a share of another deal":               {now: fresh, ask: change(c.prepare(other, me), func(p *quorum.Prepare) { p.Config = one.Config }), code: wire.ShareMismatch},
 		"sealed by another":                     {now: fresh, ask: change(valid, func(p *quorum.Prepare) { p.SenderKey = newKey(t).Public() }), code: wire.ShareMismatch},
+		"with its commitments":                  {now: fresh, ask: change(valid, func(p *quorum.Prepare) { p.Commitments = commitments(t, one) })},
+		"commitments of another deal":           {now: fresh, ask: change(valid, func(p *quorum.Prepare) { p.Commitments = commitments(t, other) }), code: wire.ShareMismatch},
+		"commitments that are none":             {now: fresh, ask: change(valid, func(p *quorum.Prepare) { p.Commitments = "none" }), code: wire.ShareMismatch},
 		"garbage for a share":                   {now: fresh, ask: change(valid, func(p *quorum.Prepare) { p.Share = "!" }), code: wire.ShareMismatch},
 
 		"no share":                {now: fresh, ask: change(valid, func(p *quorum.Prepare) { p.Share = "" }), code: wire.InvalidRequest, field: "share"},

@@ -35,6 +35,8 @@ type coordination struct {
 	order  quorum.Reconfigure              // members in baseboard order
 	config *quorum.Configuration           // nil until it is dealt
 	shares map[wire.Baseboard]quorum.Share // of all members; nil before it is dealt and once it is committed
+
+	commitments []byte // of the deal, as text; nil with shares
 }
 
 // open tells whether there is still something to do for it.

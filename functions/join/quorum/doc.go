@@ -31,9 +31,9 @@
 // its digest: that its share and everyone else's are of one secret. They have no
 // place in the contract: a key share in clear is 64 bytes and nothing else, the
 // members of the prepare request and of the configuration are fixed. So the digest
-// is what a member must check, and the commitments may travel beside the body, in a
-// header that a sled may ignore (their text form is made for that). As nothing in
-// the configuration binds them, a coordinator that lies could give each member
+// is what a member must check, and the commitments travel beside the body of a
+// prepare, in a header; a member checks its share by them too when they are there
+// (Prepare.CheckShare). As nothing in the configuration binds them, a coordinator that lies could give each member
 // others. It could as well keep the secret to itself: coordinators are trusted with
 // the epoch they deal. The commitments catch faults, not lies.
 //

@@ -31,6 +31,31 @@ type Prepare struct {
 	Share     string        `json:"share"`      // base64
 	SenderKey string        `json:"sender_key"` // X…
 	Keys      []MemberKey   `json:"keys"`       // of all members, for later requests of shares
+
+	// Commitments of the deal, as Commitments.MarshalText writes them. They travel in a header beside the body, which
+	// is the contract's; "" when the coordinator gives none.
+	Commitments string `json:"-"`
+}
+
+// Headers are sent with the request.
+func (p Prepare) Headers() map[string]string {
+	if p.Commitments == "" {
+		return nil
+	}
+	return map[string]string{wire.HeaderCommitments: p.Commitments}
+}
+
+// CheckShare returns ErrShareMismatch unless share is the one that the configuration has for member, and, if the
+// coordinator gave commitments, is of the secret that they are of, which then takes the configuration's threshold.
+func (p Prepare) CheckShare(member wire.Baseboard, share Share) error {
+	if err := p.Config.CheckShare(member, share); err != nil || p.Commitments == "" {
+		return err
+	}
+	var c Commitments
+	if c.UnmarshalText([]byte(p.Commitments)) != nil {
+		return ErrShareMismatch
+	}
+	return c.Check(p.Config.Threshold, share)
 }
 
 // MemberKey is a member's exchange key; a pair in JSON.
