@@ -72,7 +72,7 @@ func TestBus_CoordinatorRestartedInTheMiddle(t *testing.T) {
 	}
 	seen := map[string]int{} // by commitments
 	for range 4 {            // the coordinator asks itself without the bus
-		m, err := prepares.NextMsg(limit)
+		m, err := prepares.NextMsg(10 * time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
