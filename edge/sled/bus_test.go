@@ -78,6 +78,9 @@ func TestBus_CoordinatorRestartedInTheMiddle(t *testing.T) {
 		}
 		seen[m.Header.Get(wire.HeaderCommitments)]++
 	}
+	if err := prepares.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
 	if len(seen) != 1 || seen[""] > 0 {
 		t.Errorf("prepares of one deal came with %d commitments: %v", len(seen), seen)
 	}
