@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
-	"golang.org/x/term"
-
-	"muster/functions/join"
 	"muster/runtime"
 	"muster/wire"
 )
@@ -71,107 +66,6 @@ func (c connection) follow(ctx context.Context, std streams, bucket, key string,
 type quiet struct{}
 
 func (quiet) Write(b []byte) (int, error) { return len(b), nil }
-
-type watchRack struct {
-	connection
-	Name string `arg:"" help:"Name of the rack."`
-}
-
-func (c watchRack) Run(ctx context.Context, std streams) error {
-	if !wire.ValidName(c.Name) {
-		return &exit{exitUsage, errors.New("the rack's name must match " + wire.NamePattern)}
-	}
-	show := painter(std)
-	silent := 0
-	return c.follow(ctx, std, wire.BucketRacks, c.Name, func(ctx context.Context, bus *runtime.Bus) (bool, error) {
-		var s join.Status
-		if err := bus.Ask(ctx, wire.Subject(wire.Join, "status", c.Name), nil, &s); err != nil {
-			if silent++; silent >= 5 {
-				return true, &exit{exitUnavailable, fmt.Errorf("ask for the rack's status: %w", err)}
-			}
-			return false, err
-		}
-		silent = 0
-		show(progress(s))
-		if s.State == join.Failed {
-			return true, &exit{exitConflict, errors.New(s.Message)}
-		}
-		return s.State == join.Completed || s.State == join.Initialized, nil
-	})
-}
-
-// bar is one line of progress.
-type bar struct {
-	name      string
-	done, all int
-}
-
-// progress makes a title and bars of a rack's status.
-func progress(s join.Status) (title string, bars []bar) {
-	all := max(len(s.Members), len(s.Sleds))
-	if s.Config != nil {
-		all = max(all, len(s.Config.Members))
-	}
-	stage := map[join.State]int{
-		join.Preparing: 1, join.Committing: 2, join.StartingAgents: 3, join.ConfiguringNetwork: 4,
-		join.AwaitingCompletion: 5, join.Completed: 5, join.Initialized: 5,
-	}[s.State]
-	bars = []bar{{"prepares", 0, all}, {"commits", 0, all}, {"starts", 0, all}, {"network", 0, all}}
-	for i := range bars {
-		switch {
-		case stage > i+1:
-			bars[i].done = all
-		case stage == i+1:
-			bars[i].done = all - len(s.Missing)
-		}
-	}
-	title = fmt.Sprintf("%s %s", s.Rack, s.State)
-	if s.Message != "" {
-		title += ": " + s.Message
-	}
-	var waits []string
-	for _, b := range s.Missing {
-		waits = append(waits, b.String())
-	}
-	if len(waits) > 0 {
-		title += ", waits for " + strings.Join(waits, " ")
-	}
-	return title, bars
-}
-
-// painter shows progress: bars that are painted over on a terminal, a line for each change elsewhere.
-func painter(std streams) func(title string, bars []bar) {
-	f, isFile := std.out.(*os.File)
-	last := ""
-	if !isFile || !term.IsTerminal(int(f.Fd())) {
-		return func(title string, bars []bar) {
-			line := title
-			for _, b := range bars {
-				line += fmt.Sprintf(" %s=%d/%d", b.name, b.done, b.all)
-			}
-			if line != last {
-				last = line
-				fmt.Fprintln(std.out, line)
-			}
-		}
-	}
-	drawn := 0
-	return func(title string, bars []bar) {
-		if drawn > 0 {
-			fmt.Fprintf(std.out, "\x1b[%dA", drawn)
-		}
-		fmt.Fprintf(std.out, "\x1b[2K%s\n", title)
-		for _, b := range bars {
-			const width = 30
-			filled := 0
-			if b.all > 0 {
-				filled = width * b.done / b.all
-			}
-			fmt.Fprintf(std.out, "\x1b[2K%-9s [%s%s] %d/%d\n", b.name, strings.Repeat("#", filled), strings.Repeat(".", width-filled), b.done, b.all)
-		}
-		drawn = len(bars) + 1
-	}
-}
 
 type watchHive struct {
 	connection
