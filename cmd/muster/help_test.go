@@ -36,6 +36,8 @@ func TestHelp(t *testing.T) {
 	says(t, muster("up", "--help"), "127.0.0.1:4222", ".muster", httpDefault)
 	says(t, muster("serve", "--help"), httpDefault, "SIGTERM")
 	says(t, muster("hive", "--help"), "MUSTER_HIVE, MUSTER_AGENT and MUSTER_STATE")
+	says(t, muster("sled", "--help"), "--part=P", "--serial=S", "--store=DIR", "--on-start=CMD", "--on-network=CMD", "--http=ADDR", "sled unlock", "MUSTER_SUBNET")
+	says(t, muster("sled", "unlock", "--help"), "--part=P", "--timeout=10s", "never the secret")
 	says(t, muster("bench", "--help"), benchBucket, "(default 3s)")
 }
 

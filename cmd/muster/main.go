@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -80,7 +81,7 @@ func command(ctx context.Context, args []string, std streams) int {
 	parser, err := kong.New(&c, kong.Name("muster"),
 		kong.Description("A control plane for a fleet, made of stateless functions on NATS. To see it work: muster up.\n\n"+exitCodes),
 		kong.Writers(std.out, std.err),
-		kong.Exit(func(n int) { code = n }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Exit(func(n int) { code = n }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Help(help))
 	if err != nil {
 		fmt.Fprintln(std.err, "muster:", err)
 		return exitFault
@@ -112,10 +113,23 @@ func command(ctx context.Context, args []string, std streams) int {
 	return exitOK
 }
 
+// help prints a command's help. One that runs alone although it has subcommands shows the flags of that, too.
+func help(o kong.HelpOptions, ctx *kong.Context) error {
+	if cmd := ctx.Selected(); cmd != nil && cmd.DefaultCmd != nil {
+		alone := *cmd.DefaultCmd
+		cmd.Flags = append(slices.Clone(cmd.Flags), alone.Flags...)
+		cmd.Detail = alone.Detail
+	}
+	return kong.DefaultHelpPrinter(o, ctx)
+}
+
 // commandOf is the command that a usage error belongs to.
 func commandOf(err error) string {
 	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
 		if cmd := e.Context.Selected(); cmd != nil {
+			if cmd.Hidden { // it is what its parent alone does
+				cmd = cmd.Parent
+			}
 			return cmd.FullPath()
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // sleds are the commands `muster sled` and `muster sled unlock`.
 type sleds struct {
-	Run    sledRun    `cmd:"" default:"withargs" help:"Run on a sled: keep its key share, take its start and its network (what muster sled alone does)."`
+	Run    sledRun    `cmd:"" default:"withargs" hidden:"" help:"Run on a sled: keep its key share, take its start and its network (what muster sled alone does)."`
 	Unlock sledUnlock `cmd:"" help:"Prove that the sleds can recover the rack's secret: ask a threshold of them for their shares. Prints its fingerprint, never the secret."`
 }
 
@@ -45,6 +45,11 @@ type sledRun struct {
 	OnStart   string `placeholder:"CMD" help:"Shell command that starts the sled's agent. It gets MUSTER_SLED_ID, MUSTER_SUBNET and MUSTER_RACK_ID in its environment. It is run when the sled is told to start, and again whenever this program starts; while it fails the start fails, and is tried again."`
 	OnNetwork string `placeholder:"CMD" help:"Shell command that takes a network config: JSON on standard input, the generation in MUSTER_GENERATION, and what --on-start gets. It is run once for each generation; while it fails the config counts as not written, and it is tried again."`
 	HTTP      string `name:"http" placeholder:"ADDR" help:"Where to serve /livez, /readyz and /metrics (default: nowhere)."`
+}
+
+// Help is printed by muster sled --help.
+func (sledRun) Help() string {
+	return `One process for each sled of a rack. It may start before NATS does, and be stopped and killed at any time: it goes on with what it keeps in --store. SIGTERM stops it.`
 }
 
 func (c sledRun) Run(ctx context.Context, std streams) (err error) {
