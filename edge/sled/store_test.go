@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"muster/functions/join/quorum"
+	"muster/runtime/natstest"
 	"muster/wire"
 )
 
@@ -254,7 +255,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, writeForEver(dir))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	os.Exit(natstest.Main(m))
 }
 
 func writeForEver(dir string) error {
