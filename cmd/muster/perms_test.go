@@ -58,6 +58,10 @@ func TestPerms_FilesAreTheOwnersAlone(t *testing.T) {
 				t.Errorf("%s: %s was changed by adding a user", format, name)
 			}
 		}
+		perms() // after an upgrade: nobody comes in
+		if again := relative(t, dir); len(again) != len(after) {
+			t.Errorf("%s: %d files after another call without roles, %d before", format, len(again), len(after))
+		}
 		if len(after) != len(before)+2 {
 			t.Errorf("%s: %d files, %d before", format, len(after), len(before))
 		}

@@ -26,10 +26,25 @@ var generated = map[string][]string{
 	},
 }
 
-// TestDeploy_FilesAreWhatTheProgramMakes: see deploy/nats/README.md for how to make them anew.
+// TestDeploy_FilesAreWhatTheProgramMakes. go test ./cmd/muster -run TestDeploy -update makes them anew.
 func TestDeploy_FilesAreWhatTheProgramMakes(t *testing.T) {
+	if *update {
+		for _, kind := range []string{"buckets", "streams"} {
+			if err := os.RemoveAll(filepath.Join(deployNATS, kind)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := muster("topology", "--replicas", "3", "--out", deployNATS); r.code != exitOK {
+			t.Fatal(r.err)
+		}
+	}
 	for file, command := range generated {
 		want := muster(command...)
+		if *update {
+			if err := os.WriteFile(file, []byte(want.out), 0o644); err != nil { //nolint:gosec // a file of the repository
+				t.Fatal(err)
+			}
+		}
 		if got, err := os.ReadFile(file); err != nil || want.code != exitOK || string(got) != want.out {
 			t.Errorf("%s is not what muster %s prints (%v)", file, strings.Join(command, " "), err)
 		}
