@@ -22,6 +22,7 @@ type Function struct {
 	Buckets     []Use
 	Keys        []Key // single keys, for one who is let at no more than those
 	Workers     []Worker
+	Gauges      []Gauge
 	Asks        []Ask                   // requests that it sends itself
 	Tasks       []func(context.Context) // what runs beside requests, from Serve until the service is stopped
 	Ready       func() []Check          // lines of /readyz of its own; may be nil

@@ -65,6 +65,9 @@ func newMetrics(reg prometheus.Registerer, fn Function) map[string]*opMetrics {
 		ConstLabels: prometheus.Labels{"function": fn.Name},
 	})
 	reg.MustRegister(seconds)
+	for _, g := range fn.Gauges {
+		reg.MustRegister(newCounted(g))
+	}
 	ops := map[string]*opMetrics{}
 	for _, op := range fn.Ops {
 		m := &opMetrics{errors: map[wire.Code]*atomic.Uint64{}, seconds: seconds}

@@ -54,7 +54,7 @@ func functions(bus *runtime.Bus, names []string, log *slog.Logger) []runtime.Fun
 				Ask: func(ctx context.Context, to wire.Baseboard, op string, body, reply any) error {
 					return bus.Ask(ctx, wire.SledSubject(to, op), body, reply)
 				},
-				NewID: uuid.NewString, Now: time.Now,
+				NewID: uuid.NewString, Now: time.Now, Log: log.With("function", wire.Join),
 			})
 		},
 		wire.Declare: func() runtime.Function {

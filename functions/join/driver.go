@@ -27,9 +27,15 @@ const (
 
 // step does what a rack's record says is next: asks the sleds, and writes once what they answered.
 func (f *function) step(ctx context.Context, rack string, a runtime.Attempt) runtime.Progress {
+	again := func(err error) runtime.Progress {
+		if a.N == 0 && ctx.Err() == nil {
+			f.log.Warn("a rack is held up here, it will be tried again", "rack", rack, "cause", err)
+		}
+		return runtime.Progress{Wait: backoff(a.N, retryFirst, retryMax)}
+	}
 	base, err := f.racks.View(ctx, rack)
 	if err != nil {
-		return runtime.Progress{Wait: backoff(a.N, retryFirst, retryMax)}
+		return again(err)
 	}
 	asks := plan(base.Doc)
 	if len(asks) == 0 {
@@ -40,7 +46,7 @@ func (f *function) step(ctx context.Context, rack string, a runtime.Attempt) run
 	}
 	answers, err := f.askAll(ctx, rack, asks)
 	if err != nil {
-		return runtime.Progress{Wait: backoff(a.N, retryFirst, retryMax)}
+		return again(err)
 	}
 	var ids []string
 	if base.Doc.State == Committing {
@@ -57,8 +63,9 @@ func (f *function) step(ctx context.Context, rack string, a runtime.Attempt) run
 	})
 	switch {
 	case err != nil:
-		return runtime.Progress{Wait: backoff(a.N, retryFirst, retryMax)}
+		return again(err)
 	case r.Changed:
+		f.tell(rack, base.Doc, r.Doc)
 		return runtime.Progress{Changed: true}
 	}
 	return runtime.Progress{Wait: pace(r.Doc, answers, a.N)}

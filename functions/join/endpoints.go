@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"muster/runtime"
@@ -33,7 +34,11 @@ func (f *function) initialize(ctx context.Context, r *runtime.Request[wire.JoinR
 // in the end is removed.
 func (f *function) begin(ctx context.Context, r *runtime.Request[wire.JoinRequest], kind string) (*record, bool, error) {
 	if problems := checkRequest(&r.Body); len(problems) > 0 {
-		return nil, false, wire.Invalid(problems[0].Field, "%s: %s", problems[0].Field, problems[0].Problem).With("problems", problems)
+		text := ""
+		if n := len(problems); n > 1 {
+			text = fmt.Sprintf("; and %d more", n-1)
+		}
+		return nil, false, wire.Invalid(problems[0].Field, "%s: %s%s", problems[0].Field, problems[0].Problem, text).With("problems", problems)
 	}
 	rack, req, ids := r.IDs[0], normal(&r.Body), fresh{f.NewID(), f.NewID()}
 	for {
@@ -62,6 +67,9 @@ func (f *function) begin(ctx context.Context, r *runtime.Request[wire.JoinReques
 		}
 		if errors.Is(err, errMoved) {
 			continue
+		}
+		if err == nil && result.Changed {
+			f.tell(rack, base.Doc, result.Doc)
 		}
 		return result.Doc, result.Changed, err
 	}
@@ -113,13 +121,18 @@ func (f *function) complete(ctx context.Context, r *runtime.Request[struct{}]) (
 	// retry that comes while the first attempt still waits.
 	var done bool
 	var generation uint64
-	_, err := f.racks.Update(ctx, rack, store.Origin{RequestID: r.Origin.RequestID, Trace: r.Origin.Trace, Cause: r.Origin.Cause},
+	var before *record
+	result, err := f.racks.Update(ctx, rack, store.Origin{RequestID: r.Origin.RequestID, Trace: r.Origin.Trace, Cause: r.Origin.Cause},
 		func(doc *record, _ uint64) (changed bool, err error) {
+			before = doc.clone()
 			changed, done, generation, err = complete(doc)
 			return changed, err
 		})
 	if err != nil {
 		return nil, err
+	}
+	if result.Changed {
+		f.tell(rack, before, result.Doc)
 	}
 	if done {
 		return answer(generation), nil

@@ -15,7 +15,9 @@
 package join
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"time"
 
 	"muster/runtime"
@@ -35,10 +37,12 @@ type Deps struct {
 	Ask   func(ctx context.Context, to wire.Baseboard, op string, body, reply any) error
 	NewID func() string // makes UUIDs
 	Now   func() time.Time
+	Log   *slog.Logger // nil logs nothing
 }
 
 type function struct {
 	Deps
+	log   *slog.Logger
 	racks *store.Store[*record]
 	asks  chan struct{} // bounds the requests to sleds under way
 }
@@ -48,7 +52,7 @@ const maxAsks = 512
 
 // New makes the function.
 func New(deps Deps) runtime.Function {
-	f := &function{Deps: deps, asks: make(chan struct{}, maxAsks)}
+	f := &function{Deps: deps, log: cmp.Or(deps.Log, slog.New(slog.DiscardHandler)), asks: make(chan struct{}, maxAsks)}
 	if deps.Racks != nil {
 		f.racks = store.New(deps.Racks, codec, store.Config{EventType: runtime.Racks.EventType, Now: deps.Now})
 	}
@@ -63,7 +67,8 @@ func New(deps Deps) runtime.Function {
 		Buckets: []runtime.Use{
 			{Bucket: runtime.Racks, Writes: true, Views: true}, {Bucket: runtime.Networks, Writes: true, Log: true}, {Bucket: runtime.Sleds},
 		},
-		Asks: asksOfSleds(),
+		Asks:   asksOfSleds(),
+		Gauges: []runtime.Gauge{f.racksByState()},
 		Workers: []runtime.Worker{{
 			Bucket: runtime.Racks, Durable: wire.DurableJoin, Wake: runtime.Sleds, Step: f.step,
 		}},

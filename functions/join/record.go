@@ -161,15 +161,13 @@ func encodeRecord(r *record) []byte {
 	return append(append(b[:len(b)-1], ','), rest[1:]...)
 }
 
-func (s State) known() bool {
-	switch s {
-	case Requested, Starting, Reconfiguring, Preparing, Committing, StartingAgents, ConfiguringNetwork,
-		AwaitingCompletion, Completed, Initialized, Failed, InvalidMembershipSize:
-		return true
-	case Uninitialized:
-	}
-	return false
+// states are those that a record may be in.
+var states = []State{
+	Requested, Starting, Reconfiguring, Preparing, Committing, StartingAgents, ConfiguringNetwork,
+	AwaitingCompletion, Completed, Initialized, Failed, InvalidMembershipSize,
 }
+
+func (s State) known() bool { return slices.Contains(states, s) }
 
 // clone copies what is changed in place.
 func (r *record) clone() *record {

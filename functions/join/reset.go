@@ -47,6 +47,7 @@ func (f *function) reset(ctx context.Context, r *runtime.Request[wire.RackReset]
 	if err := store.Remove(ctx, f.Racks, rack, false); err != nil {
 		return nil, err
 	}
+	f.log.Info("reset", "rack", rack, "id", doc.ID, "left_alone", len(unreachable))
 	return wire.RackWasReset{Rack: rack, Unreachable: unreachable}, nil
 }
 
