@@ -55,6 +55,7 @@ var varying = []struct {
 	by   string
 }{
 	{regexp.MustCompile(`"request_id":"[^"]+"`), `"request_id":"…"`},
+	{regexp.MustCompile(`"id":"[0-9a-f-]{36}"`), `"id":"…"`},
 	{regexp.MustCompile(`"reported_at":"[^"]+"`), `"reported_at":"…"`},
 	{regexp.MustCompile(`"age_ms":\d+`), `"age_ms":…`},
 	{regexp.MustCompile(`"(lease|expires_at|observed_at)":"[^"]+"`), `"$1":"…"`},
@@ -121,6 +122,7 @@ func shell(t *testing.T, command, url string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", strings.ReplaceAll(command, "go run ./cmd/muster", binary))
 	cmd.Env = append(bare(os.Environ()), "NATS_URL="+url)
+	cmd.Dir = ".."
 	out, err := cmd.Output()
 	if exit, refused := err.(*exec.ExitError); err != nil && (!refused || exit.ExitCode() > 6) { //nolint:errorlint // Output returns it bare
 		t.Fatalf("%s: %v", command, err)

@@ -83,6 +83,8 @@ const upText = `Muster is up. In another terminal, try:
   go run ./cmd/muster call --nats %[1]s declare.status.h1
   go run ./cmd/muster call --nats %[1]s resolve.register.web.w1 '{"address":"[fd00::1]:80","ttl":"30s"}'
   go run ./cmd/muster call --nats %[1]s resolve.lookup.web
+  go run ./cmd/muster call --nats %[1]s join.start.r2 -f docs/rack.json
+  go run ./cmd/muster watch rack r2 --nats %[1]s
   nats --server %[1]s req muster.declare.view.h1 ''
 
 `
