@@ -42,6 +42,7 @@ type bucketState struct {
 	created time.Time   // of the stream; zero while none was seen
 	largest int32       // message that the stream takes, in bytes; -1 for the server's limit
 	late    bool        // the last look got no answer in time; a second one in a row counts
+	good    time.Time   // when a look last found the bucket in order
 }
 
 func newBucket(b *Bus, spec BucketSpec) *Bucket {
@@ -103,7 +104,7 @@ func (k *Bucket) report(old, now *bucketState) {
 func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	state := &bucketState{created: old.created, differs: old.differs, largest: old.largest}
+	state := &bucketState{created: old.created, differs: old.differs, largest: old.largest, good: old.good}
 	if !k.bus.nc.IsConnected() {
 		state.err = errNotConnected()
 		return state
@@ -134,7 +135,7 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 		return state
 	}
 	info := s.CachedInfo()
-	state.created, state.largest = info.Created, info.Config.MaxMsgSize
+	state.created, state.largest, state.good = info.Created, info.Config.MaxMsgSize, began
 	state.differs = differences(want, info.Config)
 	return state
 }

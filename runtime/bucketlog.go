@@ -22,6 +22,7 @@ const (
 	codeNoMessage       jetstream.ErrorCode = 10037
 	codeStreamNotFound  jetstream.ErrorCode = 10059
 	codeTooLarge        jetstream.ErrorCode = 10054
+	codeNoTTL           jetstream.ErrorCode = 10166 // the bucket was made by hand without TTLs
 	codeWrongSequence   jetstream.ErrorCode = 10071 // another revision is the last one
 	codeWriteInFlight   jetstream.ErrorCode = 10164 // another write to the key is not replicated yet; ours may be right
 	codeBatchIncomplete jetstream.ErrorCode = 10176
@@ -119,7 +120,7 @@ func marker(h nats.Header) (marker, purge bool) {
 	case wire.KVPurge:
 		return true, true
 	}
-	return h.Get("Nats-Marker-Reason") != "", h.Get("Nats-Marker-Reason") != ""
+	return h.Get(wire.HeaderMarker) != "", h.Get(wire.HeaderMarker) != ""
 }
 
 // Write implements [store.Log].
@@ -179,8 +180,11 @@ func (k *Bucket) message(e store.Entry) *nats.Msg {
 		h = nats.Header{}
 	}
 	h[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(e.Follows, 10)}
-	if e.TTL > 0 {
+	switch marker, _ := marker(h); {
+	case e.TTL > 0:
 		h[jetstream.MsgTTLHeader] = []string{e.TTL.String()}
+	case marker && k.spec.Leases: // names come and go there, their markers are not to stay
+		h[jetstream.MsgTTLHeader] = []string{time.Second.String()}
 	}
 	return &nats.Msg{Subject: wire.KeySubject(k.spec.Name, e.Key), Header: h, Data: e.Value}
 }
@@ -194,6 +198,9 @@ func (k *Bucket) notWritten(err error, subject string, size int, began time.Time
 			return &store.Conflict{}
 		case code == codeBatchIncomplete, code == codeBatchInflight, api.Code == 503 && !slices.Contains(full, code):
 			return k.failed(err, subject, began) // not stored, tried again
+		case code == codeNoTTL:
+			return wire.Errorf(wire.Unavailable, "bucket %s takes no keys that expire; it was not made by muster", k.spec.Name).
+				With("reason", wire.BucketMissing).Because(err)
 		case code == codeTooLarge: // the operator has set a limit of his own
 			return store.TooLarge("the record", size, int(k.state.Load().largest)).Because(err)
 		case slices.Contains(full, code):

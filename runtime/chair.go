@@ -15,13 +15,16 @@ import (
 )
 
 // How long a chair is held. One that was not renewed for chairHeld is given up before another replica may take it, after
-// chairTaken without a renewal; the server drops it after chairTTL.
+// chairTaken without a renewal; the server drops it after chairTTL. Where nothing tells that the last holder has left, it
+// may still believe that it holds it, until its next renewal fails: whoever takes it then keeps still for chairStill.
 const (
 	chairRenew = 1500 * time.Millisecond
+	chairWrite = time.Second // a renewal that is not answered by then is looked for
 	chairHeld  = 4 * time.Second
-	chairTaken = 6 * time.Second
+	chairTaken = 5500 * time.Millisecond
 	chairTTL   = 8 * time.Second
-	chairLook  = time.Second
+	chairLook  = 500 * time.Millisecond
+	chairStill = 2 * time.Second
 )
 
 // Chair is work that one replica at a time does: the one that holds a key. It is for what would do harm twice, or cost
@@ -49,7 +52,11 @@ func (c Chair) Hold(ctx context.Context, work func(ctx context.Context, held fun
 			began := time.Now()
 			if mine, err := c.write(ctx, id, rev.Revision); err == nil {
 				c.Say.Info("chair taken", "key", c.Key, "bucket", c.Log.Bucket())
-				c.hold(ctx, id, mine, began, work)
+				still := time.Duration(0)
+				if rev.Absent() && !free(rev) {
+					still = chairStill
+				}
+				c.hold(ctx, id, mine, began, still, work)
 				c.Say.Info("chair left", "key", c.Key, "bucket", c.Log.Bucket())
 			}
 		case rev.Revision != seen:
@@ -62,8 +69,14 @@ func (c Chair) Hold(ctx context.Context, work func(ctx context.Context, held fun
 	}
 }
 
+// free tells whether a chair that nobody holds was left by its holder, or not renewed for chairTTL. Else it may have been
+// taken away from one who does not know yet: by an operator, or with its bucket.
+func free(rev store.Revision) bool {
+	return rev.Header[wire.HeaderHandedOver] != nil || rev.Header[wire.HeaderMarker] != nil
+}
+
 // hold works and renews until the chair is lost.
-func (c Chair) hold(ctx context.Context, id string, mine uint64, renewed time.Time, work func(context.Context, func() bool)) {
+func (c Chair) hold(ctx context.Context, id string, mine uint64, renewed time.Time, still time.Duration, work func(context.Context, func() bool)) {
 	working, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	var until atomic.Pointer[time.Time]
@@ -73,9 +86,13 @@ func (c Chair) hold(ctx context.Context, id string, mine uint64, renewed time.Ti
 		until.Store(&end)
 	}
 	renew(renewed)
+	from := renewed.Add(still)
 	go func() {
 		defer close(done)
-		work(working, func() bool { return working.Err() == nil && time.Now().Before(*until.Load()) })
+		work(working, func() bool {
+			now := time.Now()
+			return working.Err() == nil && !now.Before(from) && now.Before(*until.Load())
+		})
 	}()
 	defer func() {
 		stop()
@@ -94,12 +111,7 @@ func (c Chair) hold(ctx context.Context, id string, mine uint64, renewed time.Ti
 			return
 		}
 		began := time.Now()
-		attempt, cancel := context.WithDeadline(ctx, renewed.Add(chairHeld))
-		rev, err := c.write(attempt, id, mine)
-		if err != nil {
-			rev, err = c.mine(attempt, id, mine, err)
-		}
-		cancel()
+		rev, err := c.renew(ctx, id, mine, renewed.Add(chairHeld))
 		switch _, lost := errors.AsType[*store.Conflict](err); {
 		case err == nil:
 			mine = rev
@@ -108,6 +120,21 @@ func (c Chair) hold(ctx context.Context, id string, mine uint64, renewed time.Ti
 			return
 		}
 	}
+}
+
+// renew writes the chair anew, and looks what became of that when it is not told.
+func (c Chair) renew(ctx context.Context, id string, mine uint64, end time.Time) (uint64, error) {
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	attempt, cancelAttempt := context.WithTimeout(ctx, chairWrite)
+	rev, err := c.write(attempt, id, mine)
+	cancelAttempt()
+	if err != nil {
+		look, cancelLook := context.WithTimeout(ctx, chairWrite)
+		defer cancelLook()
+		rev, err = c.mine(look, id, mine, err)
+	}
+	return rev, err
 }
 
 func (c Chair) write(ctx context.Context, id string, follows uint64) (uint64, error) {
@@ -140,5 +167,5 @@ func (c Chair) leave(mine uint64) {
 }
 
 func chairLeft() map[string][]string {
-	return map[string][]string{wire.HeaderKVOperation: {wire.KVDelete}}
+	return map[string][]string{wire.HeaderKVOperation: {wire.KVDelete}, wire.HeaderHandedOver: {"1"}}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"muster/runtime/store"
 	"muster/wire"
 )
 
@@ -47,6 +49,7 @@ type sight struct {
 	sign    time.Time // last sign of life
 	why     error     // it is not synced
 	created time.Time // of the stream
+	link    uint64    // the connection that it watches on
 	anew    time.Time // when the stream was first seen in place of another one
 	round   uint64    // of watching
 }
@@ -60,7 +63,8 @@ type Item[T any] struct {
 	Stored   time.Time // when, by this process's clock: a time that survives steps of any clock
 	Gone     bool      // the key is there no more; Value is what it was
 
-	round uint64
+	round   uint64
+	arrived time.Time // by the server's clock: what tells revisions of a bucket made anew from those before
 }
 
 // NewMirror makes a mirror of a bucket. It sees nothing before it runs.
@@ -85,7 +89,7 @@ func (m *Mirror[T]) Groups() []string {
 }
 
 // Doubt tells why what is read from the mirror may not be what the bucket holds, and since when; nil when it surely was a
-// moment ago.
+// moment ago. Since is zero when the bucket was never seen.
 func (m *Mirror[T]) Doubt(now time.Time) (since time.Time, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,6 +97,8 @@ func (m *Mirror[T]) Doubt(now time.Time) (since time.Time, why error) {
 	switch {
 	case !m.bus.nc.IsConnected():
 		return s.sign, errNotConnected()
+	case s.link != m.bus.nc.Stats().Reconnects:
+		return s.sign, fmt.Errorf("bucket %s was not read again since the link to NATS was lost", m.bucket.spec.Name)
 	case !s.synced && s.why != nil:
 		return s.sign, s.why
 	case !s.synced:
@@ -101,6 +107,10 @@ func (m *Mirror[T]) Doubt(now time.Time) (since time.Time, why error) {
 		return s.sign, fmt.Errorf("nothing is heard of bucket %s", m.bucket.spec.Name)
 	case now.Sub(s.anew) < mirrorGrace:
 		return s.anew, fmt.Errorf("bucket %s was made anew", m.bucket.spec.Name)
+	}
+	// A server that is cut off from the others goes on giving signs of life, of what it last heard itself.
+	if b := m.bucket.state.Load(); b.err != nil {
+		return earlier(b.good, s.sign), b.err
 	}
 	return s.sign, nil
 }
@@ -145,6 +155,7 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 	if !m.bus.nc.IsConnected() {
 		return errNotConnected()
 	}
+	link := m.bus.nc.Stats().Reconnects
 	messages := make(chan *nats.Msg, 4096)
 	inbox := m.bus.nc.NewInbox()
 	sub, err := m.bus.nc.ChanSubscribe(inbox, messages)
@@ -178,7 +189,7 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 	if c.CachedInfo().TimeStamp.IsZero() {
 		ahead = 0
 	}
-	round := m.begin(s.CachedInfo().Created)
+	round := m.begin(s.CachedInfo().Created, link)
 	poll := time.NewTimer(followPoll + rand.N(followPoll/4))
 	defer poll.Stop()
 	silence := time.NewTimer(mirrorSilence)
@@ -202,6 +213,9 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 				return fmt.Errorf("bucket %s changes faster than it can be heard", m.bucket.spec.Name)
 			}
 			if msg.Header.Get("Status") != "" { // a heartbeat: there is nothing more to deliver
+				if last, err := strconv.ParseUint(msg.Header.Get(wire.HeaderLastConsumer), 10, 64); err != nil || last != next-1 {
+					return fmt.Errorf("a revision of bucket %s was lost on its way", m.bucket.spec.Name)
+				}
 				if !whole {
 					whole = true
 					m.end(round)
@@ -225,7 +239,9 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 				whole = true
 				m.end(round)
 			}
-			m.sign()
+			if whole {
+				m.sign()
+			}
 		}
 	}
 }
@@ -247,14 +263,14 @@ func (m *Mirror[T]) drop(name string) {
 	_ = m.bus.js.DeleteConsumer(ctx, m.bucket.stream, name)
 }
 
-func (m *Mirror[T]) begin(created time.Time) (round uint64) {
+func (m *Mirror[T]) begin(created time.Time, link uint64) (round uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.sight
 	if !s.created.IsZero() && !s.created.Equal(created) {
 		s.anew, s.synced = time.Now(), false
 	}
-	s.created = created
+	s.created, s.link = created, link
 	s.round++
 	return s.round
 }
@@ -304,8 +320,14 @@ func (m *Mirror[T]) take(msg *nats.Msg, round uint64, stored time.Time) error {
 	if err != nil {
 		return err
 	}
+	if strings.HasPrefix(r.Key, "_") { // none of the names that callers give
+		return nil
+	}
 	group, _, _ := strings.Cut(r.Key, ".")
-	it := Item[T]{Key: r.Key, Revision: r.Revision, Stored: stored, Gone: r.Marker, round: round}
+	if m.again(group, r, round, stored) {
+		return nil
+	}
+	it := Item[T]{Key: r.Key, Revision: r.Revision, Stored: stored, Gone: r.Marker, round: round, arrived: r.Time}
 	if !r.Marker {
 		it.Value, it.Err = m.parse(r.Value)
 	}
@@ -320,8 +342,8 @@ func (m *Mirror[T]) take(msg *nats.Msg, round uint64, stored time.Time) error {
 			return slices.Delete(slices.Clone(items), i, i+1)
 		}
 		items = slices.Clone(items)
-		if r.Marker {
-			it.Value, it.Err = items[i].Value, items[i].Err
+		if r.Marker { // what was there, and when: its age goes on
+			it.Value, it.Err, it.Stored = items[i].Value, items[i].Err, items[i].Stored
 		}
 		items[i] = it
 		return items
@@ -329,7 +351,23 @@ func (m *Mirror[T]) take(msg *nats.Msg, round uint64, stored time.Time) error {
 	return nil
 }
 
-// change replaces a group's items by what f makes of them; nil when nothing changes. Only one goroutine at a time does.
+// again takes a revision that is known already, which is no news. It was stored at the earlier of the times that are known
+// of it, so that looking again makes nothing younger.
+func (m *Mirror[T]) again(group string, r store.Revision, round uint64, stored time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	items := m.Group(group)
+	i, found := slices.BinarySearchFunc(items, r.Key, func(i Item[T], key string) int { return strings.Compare(i.Key, key) })
+	if !found || items[i].Gone || r.Marker || items[i].Revision != r.Revision || !items[i].arrived.Equal(r.Time) {
+		return false
+	}
+	items = slices.Clone(items)
+	items[i].round, items[i].Stored = round, earlier(items[i].Stored, stored)
+	m.groups.Store(group, items)
+	return true
+}
+
+// change replaces a group's items by what f makes of them; nil when nothing changes.
 func (m *Mirror[T]) change(group string, f func([]Item[T]) []Item[T]) {
 	m.mu.Lock()
 	items := f(m.Group(group))

@@ -66,6 +66,10 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 	}
 	fn.Ops = append(fn.Ops[:len(fn.Ops):len(fn.Ops)], schemaOp(fn))
 	s := &Service{fn: fn, path: fn.path(), bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn), jobs: make(chan *exchange), deadlines: newDeadlines()}
+	for _, task := range fn.Tasks {
+		s.workers.Go(func() { task(b.feeding) })
+	}
+	b.settle(ctx, fn)
 	svc, err := micro.AddService(b.nc, micro.Config{
 		Name: wire.Service(fn.Name), Version: fn.Version, Description: fn.Description,
 		QueueGroup: wire.QueueGroup(fn.Name),
@@ -100,12 +104,25 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 	for _, w := range fn.Workers {
 		s.workers.Go(func() { b.Work(b.feeding, w) })
 	}
-	for _, task := range fn.Tasks {
-		s.workers.Go(func() { task(b.feeding) })
-	}
 	s.log.Info("serving", "version", fn.Version, "id", svc.Info().ID)
 	return s, nil
 }
+
+// settle waits, not for long, until a function says that it is ready by itself: one that has just begun would be asked like
+// the others, and know less.
+func (b *Bus) settle(ctx context.Context, fn Function) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	for fn.Ready != nil && b.nc.IsConnected() && slices.ContainsFunc(fn.Ready(), func(c Check) bool { return !c.OK }) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+const settleLimit = time.Second
 
 func (s *Service) listen(op *Op) error {
 	m := s.metrics[op.Name]

@@ -72,12 +72,17 @@ const (
 
 // Headers by which NATS marks a key of a bucket as removed.
 const (
-	HeaderKVOperation = "KV-Operation" // DEL or PURGE
-	HeaderRollup      = "Nats-Rollup"  // sub: what was there before goes too
+	HeaderKVOperation = "KV-Operation"       // DEL or PURGE
+	HeaderMarker      = "Nats-Marker-Reason" // of a marker that the server set: the key has expired, or was purged
+	HeaderHandedOver  = "Muster-Handed-Over" // beside it: by its holder, who has stopped
+	HeaderRollup      = "Nats-Rollup"        // sub: what was there before goes too
 	KVDelete          = "DEL"
 	KVPurge           = "PURGE"
 	RollupSubject     = "sub"
 )
+
+// HeaderLastConsumer is in a consumer's heartbeat: the number of the last message it delivered.
+const HeaderLastConsumer = "Nats-Last-Consumer"
 
 // ContentTypeJSON is the content type of every record.
 const ContentTypeJSON = "application/json"

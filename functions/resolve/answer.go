@@ -28,6 +28,7 @@ type seen struct {
 type doubt struct {
 	why   error // nil: there is none
 	since time.Time
+	never bool // nothing was ever seen
 }
 
 // kind is the kind of the service's source. What registers without having been defined is of leases.
@@ -48,7 +49,8 @@ func (s seen) kind() string {
 //
 //	source   fresh while                                   backends when it is stale
 //	static   the record is seen                            those of the record
-//	leases   the leases are seen                           those that were live when they were last seen
+//	leases   the leases are seen                           those that were live when they were last seen; NotResolvedYet
+//	                                                       if they never were
 //	dns      its last good answer is not older than its    those of the last good answer
 //	         TTL, and it did not fail since
 func judge(s seen, d doubt, now time.Time) (answer, error) {
@@ -68,11 +70,17 @@ func judge(s seen, d doubt, now time.Time) (answer, error) {
 	case wire.SourceStatic:
 		a.backends = static(s.record.Value.Source.Static)
 	case wire.SourceLeases:
+		if d.never {
+			return answer{}, notYet(s.service, d.why.Error())
+		}
 		at := now
 		if d.why != nil { // nobody's heartbeat is seen, so nobody's absence is
 			at = d.since
 		}
 		a.live(s.leases, at, now)
+		if err := s.unreadable(); err != nil && len(a.backends) == 0 {
+			return answer{}, err // it may be a backend
+		}
 	case wire.SourceDNS:
 		if err := a.resolved(s, d, now); err != nil {
 			return answer{}, err
@@ -82,6 +90,17 @@ func judge(s seen, d doubt, now time.Time) (answer, error) {
 	}
 	a.age = max(now.Sub(a.observed), 0)
 	return a, nil
+}
+
+// unreadable is the error of the first lease that cannot be read.
+func (s seen) unreadable() error {
+	for _, l := range s.leases {
+		if l.Err != nil {
+			return wire.Errorf(wire.CorruptRecord, "the lease %s cannot be read", l.Key).Because(l.Err).
+				With("bucket", wire.BucketBackends).With("key", l.Key).With("revision", l.Revision)
+		}
+	}
+	return nil
 }
 
 func (a *answer) stale(reason string) {

@@ -13,6 +13,7 @@ import (
 const (
 	copyTTL     = 12 * time.Second
 	copyRefresh = 3 * time.Second
+	copyRetry   = time.Second // after one that failed
 )
 
 // copied is what the resolved bucket holds of a service: an answer as lookup gives it, of the moment it was stored, and

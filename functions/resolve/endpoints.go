@@ -55,7 +55,7 @@ func (f *function) remove(ctx context.Context, r *runtime.Request[struct{}]) (an
 	return wire.ServiceRemoved{Service: service}, nil
 }
 
-// leased lists the keys of a service's leases.
+// leased lists the keys of a service's leases, as the leader has them.
 func (f *function) leased(ctx context.Context, service string) ([]string, error) {
 	keys, err := f.log.Keys(ctx)
 	if err != nil {
@@ -63,7 +63,14 @@ func (f *function) leased(ctx context.Context, service string) ([]string, error)
 	}
 	var own []string
 	for _, key := range keys {
-		if strings.HasPrefix(key, service+".") {
+		if !strings.HasPrefix(key, service+".") {
+			continue
+		}
+		rev, err := store.Read(ctx, f.log, key)
+		if err != nil {
+			return nil, err
+		}
+		if !rev.Absent() { // what was removed is listed for a moment
 			own = append(own, key)
 		}
 	}
@@ -83,12 +90,20 @@ func (f *function) register(ctx context.Context, r *runtime.Request[wire.Registe
 		return nil, err
 	}
 	fresh := f.NewID()
-	return f.lease(ctx, service, name, r.Origin, func(l *lease, over bool) (bool, error) {
+	reply, err := f.lease(ctx, service, name, r.Origin, func(l *lease, over bool) (bool, error) {
 		if r.Body.Lease != "" && over || !l.register(r.Body.Lease, fresh, r.Body.Address, ttl, time.Now()) {
 			return false, errExpired(service, name)
 		}
 		return true, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	// Again: a remove may have come in between, and seen either nothing to remove or this lease.
+	if err := f.takesLeases(ctx, service); err != nil {
+		return nil, err
+	}
+	return reply, nil
 }
 
 // takesLeases makes sure that there is a record which says that the service's backends register.

@@ -20,7 +20,6 @@ import (
 	"log/slog"
 	"time"
 
-	"muster/functions/resolve/dns"
 	"muster/runtime"
 	"muster/runtime/store"
 	"muster/wire"
@@ -39,7 +38,6 @@ type Deps struct {
 type function struct {
 	Deps
 	started time.Time
-	dns     *dns.Client
 	news    *runtime.News // services about which something was heard
 
 	services *runtime.Mirror[*record]
@@ -53,7 +51,7 @@ type function struct {
 
 // New makes the function.
 func New(deps Deps) runtime.Function {
-	f := &function{Deps: deps, started: time.Now(), dns: dns.New(dns.Config{}), news: runtime.NewNews()}
+	f := &function{Deps: deps, started: time.Now(), news: runtime.NewNews()}
 	if deps.Bus != nil {
 		f.services = runtime.NewMirror(deps.Bus, runtime.Services, decodeRecord, f.news.Add, false)
 		f.backends = runtime.NewMirror(deps.Bus, runtime.Backends, decodeLease, f.news.Add, false)
@@ -123,18 +121,19 @@ func (f *function) see(service string) seen {
 }
 
 // doubt tells whether what is seen of a kind of source may not be so any more.
-func (f *function) doubt(kind string, now time.Time) doubt {
-	d := doubt{}
+func (f *function) doubt(kind string, now time.Time) (d doubt) {
 	take := func(since time.Time, why error) {
 		if why == nil || d.why != nil && !since.Before(d.since) {
 			return
 		}
-		if since.IsZero() {
-			since = f.started
-		}
-		d = doubt{why: why, since: since}
+		d = doubt{why: why, since: since, never: since.IsZero()}
 	}
 	take(f.services.Doubt(now))
+	defer func() {
+		if d.never {
+			d.since = f.started
+		}
+	}()
 	switch kind {
 	case wire.SourceDNS:
 		take(f.copied.Doubt(now))

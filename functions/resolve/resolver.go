@@ -25,6 +25,7 @@ const (
 // service's record when it changes and to the expiring copy always anew.
 type resolver struct {
 	*function
+	dns   *dns.Client
 	held  func() bool
 	begun time.Time
 	asks  chan struct{}
@@ -47,7 +48,7 @@ type subject struct {
 	sure    bool // follows is known
 	last    found
 	status  string
-	missed  bool // a record was not written, it is tried again
+	missed  bool // something was not written, it is tried again
 }
 
 type asked struct {
@@ -58,7 +59,7 @@ type asked struct {
 // resolve works until ctx ends.
 func (f *function) resolve(ctx context.Context, held func() bool) {
 	r := &resolver{
-		function: f, held: held, begun: time.Now(), asks: make(chan struct{}, resolverAsks), found: make(chan asked, resolverAsks), done: make(chan func(), 64),
+		function: f, dns: dns.New(dns.Config{May: held}), held: held, begun: time.Now(), asks: make(chan struct{}, resolverAsks), found: make(chan asked, resolverAsks), done: make(chan func(), 64),
 		known: map[string]*subject{},
 	}
 	defer r.wg.Wait()
@@ -99,7 +100,7 @@ func (r *resolver) round(ctx context.Context, now time.Time) {
 	}
 	for service := range r.known {
 		if !all[service] {
-			delete(r.known, service)
+			r.look(ctx, service, now)
 		}
 	}
 }
@@ -111,7 +112,9 @@ func (r *resolver) look(ctx context.Context, service string, now time.Time) {
 	if kind == "" || s.record != nil && s.record.Err != nil {
 		if k := r.known[service]; k != nil && !k.writing {
 			delete(r.known, service)
-			r.forget(ctx, service)
+			if k.sure && r.held() {
+				r.forget(ctx, service, k.follows)
+			}
 		}
 		return
 	}
@@ -189,7 +192,7 @@ func (r *resolver) learn(ctx context.Context, a asked) {
 		return
 	}
 	k.asking = false
-	if k.of != a.of {
+	if k.of != a.of || !r.held() {
 		return
 	}
 	before := k.progress.status
@@ -225,13 +228,17 @@ func (r *resolver) dnsAnswer(service string, k *subject, now time.Time) answer {
 // publish writes an answer: to the record if it is another one, to the copy if it is, or the copy must be kept alive.
 func (r *resolver) publish(ctx context.Context, service string, k *subject, a answer, now time.Time) {
 	set := found{Backends: a.backends, Complete: a.complete}
-	changed := k.status != a.status || !k.last.same(set) || k.written.IsZero()
-	if !changed && now.Sub(k.written) < copyRefresh && !k.missed || k.writing || !r.held() {
+	age := now.Sub(k.written)
+	due := k.status != a.status || !k.last.same(set) || age >= copyRefresh
+	if k.missed {
+		due = age >= copyRetry
+	}
+	if !due || k.writing || !r.held() {
 		return
 	}
 	c := &copied{
 		Service: service, Status: a.status, Complete: a.complete, Backends: a.backends, Source: a.source,
-		ObservedAt: a.observed.UTC(), AgeMS: a.age.Milliseconds(), Reason: a.reason, Of: k.of,
+		ObservedAt: a.observed.UTC(), Reason: a.reason, Of: k.of,
 	}
 	if c.Backends == nil {
 		c.Backends = []backend{}
@@ -241,12 +248,16 @@ func (r *resolver) publish(ctx context.Context, service string, k *subject, a an
 	}
 	k.writing, k.status, k.last, k.written, k.missed = true, a.status, set, now, false
 	of, known, last, sure := k.of, a.status != wire.StatusUnresolved, k.follows, k.sure
+	age = a.age
 	r.wg.Go(func() {
 		missed := false
 		if known && of != "" {
 			missed = !r.record(ctx, service, of, set, a.observed)
 		}
-		follows, ok := r.copy(ctx, service, last, sure, c)
+		follows, ok := r.copy(ctx, service, last, sure, func() []byte {
+			c.AgeMS = (age + time.Since(now)).Milliseconds() // of this moment: the record may have taken long
+			return encode(c)
+		})
 		settle := func() {
 			k.writing, k.follows, k.sure, k.missed = false, follows, ok, missed || !ok
 			r.news.Add(service) // it may have changed meanwhile
@@ -266,11 +277,14 @@ func (r *resolver) record(ctx context.Context, service, of string, f found, at t
 	}
 	f.ObservedAt = at.UTC()
 	_, err := r.records.Update(ctx, service, store.Origin{}, func(doc *record, _ uint64) (bool, error) {
+		if !r.held() { // one that goes on after a stop would write an old answer over a newer one
+			return false, errNotHeld
+		}
 		g := f
 		g.Backends = append([]backend{}, f.Backends...)
 		return doc.answered(of, g), nil
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotHeld) {
 		r.Log.Warn("answer not recorded", "service", service, "cause", err)
 	}
 	return err == nil
@@ -278,7 +292,7 @@ func (r *resolver) record(ctx context.Context, service, of string, f found, at t
 
 // copy writes the expiring copy over the last one. It names the revision it follows, so that a replica that resolved
 // before, and does not know yet that it no longer does, overwrites nothing.
-func (r *resolver) copy(ctx context.Context, service string, follows uint64, sure bool, c *copied) (uint64, bool) {
+func (r *resolver) copy(ctx context.Context, service string, follows uint64, sure bool, value func() []byte) (uint64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	for range 2 {
@@ -292,7 +306,7 @@ func (r *resolver) copy(ctx context.Context, service string, follows uint64, sur
 		if !r.held() {
 			return 0, false
 		}
-		rev, err := r.copies.Write(ctx, []store.Entry{{Key: service, Value: encode(c), Follows: follows, TTL: copyTTL}})
+		rev, err := r.copies.Write(ctx, []store.Entry{{Key: service, Value: value(), Follows: follows, TTL: copyTTL}})
 		if err == nil {
 			return rev, true
 		}
@@ -304,13 +318,17 @@ func (r *resolver) copy(ctx context.Context, service string, follows uint64, sur
 	return 0, false
 }
 
-// forget removes the copy of a service that is no more.
-func (r *resolver) forget(ctx context.Context, service string) {
+var errNotHeld = errors.New("another replica resolves now")
+
+// forget removes the copy of a service that is no more. If it is another one than the last it stays: the service may have
+// been defined again, and if not, the copy expires.
+func (r *resolver) forget(ctx context.Context, service string, follows uint64) {
 	r.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		if err := store.Remove(ctx, r.copies, service, true); err != nil && ctx.Err() == nil {
-			r.Log.Warn("copy not removed", "service", service, "cause", err)
+		gone := map[string][]string{wire.HeaderKVOperation: {wire.KVPurge}, wire.HeaderRollup: {wire.RollupSubject}}
+		if _, err := r.copies.Write(ctx, []store.Entry{{Key: service, Header: gone, Follows: follows}}); err != nil && ctx.Err() == nil {
+			r.Log.Debug("copy not removed", "service", service, "cause", err)
 		}
 	})
 }

@@ -103,6 +103,9 @@ const DefaultTimeout = time.Second
 type Config struct {
 	// Timeout is how long one server may take for one query. 0 is DefaultTimeout.
 	Timeout time.Duration
+	// May is asked right before a query leaves; if it says no, the query stays and its Ask is a Failure. nil always says
+	// yes. A process that was stopped for a while must not go on where it was.
+	May func() bool
 	// ResolvConf is the file that names the system's servers. "" is /etc/resolv.conf.
 	ResolvConf string
 }
@@ -113,6 +116,7 @@ type Client struct {
 	timeout    time.Duration
 	resolvConf string
 	exchange   transport
+	may        func() bool
 	slots      chan struct{} // bounds how many sockets are open at once
 
 	mu        sync.Mutex
@@ -133,7 +137,7 @@ func New(cfg Config) *Client {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
 	return &Client{
-		timeout: cfg.Timeout, resolvConf: cfg.ResolvConf, exchange: overNetwork, slots: make(chan struct{}, maxSockets),
+		timeout: cfg.Timeout, resolvConf: cfg.ResolvConf, exchange: overNetwork, may: cfg.May, slots: make(chan struct{}, maxSockets),
 		questions: map[key]*question{}, preferred: map[string]string{},
 	}
 }

@@ -202,6 +202,9 @@ func (c *Client) send(ctx context.Context, q *question, k key, network, server s
 	unread := 0
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	if c.may != nil && !c.may() {
+		return gaveUp()
+	}
 	sent, err := c.exchange(limited, network, server, packet, func(p []byte) bool {
 		got = read(query, p)
 		if got.kind == foreign {
