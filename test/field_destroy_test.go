@@ -110,6 +110,7 @@ func (c *redeclarer) round(n int) error {
 // A replica, as a process, is stopped in the middle of a redeclare: it has read the record and not yet written. Another
 // one destroys the agent. Then the first goes on.
 func TestField_B149_ReplicaStoppedBeforeItsWrite(t *testing.T) {
+	t.Parallel()
 	for name, body := range map[string]string{"plain": `{"state":"paused"}`, "if_revision": `{"state":"paused","if_revision":%d}`} {
 		t.Run(name, func(t *testing.T) {
 			s := natstest.Start(t)
@@ -141,6 +142,7 @@ func TestField_B149_ReplicaStoppedBeforeItsWrite(t *testing.T) {
 
 // The same for a replica that knows the record from before, and whose request came while it slept.
 func TestField_B149_ReplicaStoppedWithWhatItKnows(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	stopped := serveProcess(t, s.URL())
 	nc := natstest.Connect(t, s.URL())

@@ -23,6 +23,7 @@ import (
 // Every error code, reached as callers reach it. The answers are read from their bodies alone; read holds the headers
 // against them.
 func TestField_B048_EveryErrorCode(t *testing.T) {
+	t.Parallel()
 	ways := map[wire.Code]func(*testing.T) answer{
 		wire.Internal:         internal,
 		wire.Busy:             busy,

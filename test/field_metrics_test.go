@@ -12,6 +12,7 @@ import (
 )
 
 func TestField_B129_SeriesStayFew(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	p := serveProcess(t, s.URL())
 	nc := natstest.Connect(t, s.URL())

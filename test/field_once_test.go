@@ -13,6 +13,7 @@ import (
 )
 
 func TestField_B005_OneCreateWins(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	a, b := pair(t, s.URL(), s.URL(), 1)
 	oneCreateWins(t, natstest.Connect(t, s.URL()), a, b, 100)
@@ -20,6 +21,7 @@ func TestField_B005_OneCreateWins(t *testing.T) {
 
 // Fewer rounds than on one server: each takes as long as 32 votes and a deletion do.
 func TestField_B005_OneCreateWinsOnThreeNodes(t *testing.T) {
+	t.Parallel()
 	c := natstest.StartCluster(t, 3)
 	a, b := pair(t, c.Node(0).URL(), c.Node(1).URL(), 3)
 	oneCreateWins(t, natstest.Connect(t, c.Node(2).URL()), a, b, 25)
@@ -158,6 +160,7 @@ func lostAck(t *testing.T, before string, second bool, subject, body string, hea
 
 // A line that is lost for less than the function has patience: it finds its own write, and nobody needs to retry.
 func TestField_B010_OwnWriteIsFound(t *testing.T) {
+	t.Parallel()
 	for name, headers := range map[string][]string{"without an id": nil, "with an id": {"Muster-Request-Id", "one"}} {
 		t.Run(name, func(t *testing.T) {
 			s, r, lose := lossy(t)
@@ -178,6 +181,7 @@ func TestField_B010_OwnWriteIsFound(t *testing.T) {
 
 // A change by somebody else between the attempts stays, and the retry still gets its own outcome.
 func TestField_B010_NewerChangeStays(t *testing.T) {
+	t.Parallel()
 	s, r, lose := lossy(t)
 	nc := natstest.Connect(t, s.URL())
 	other := startReplica(t, s.URL(), "declareB", 1)

@@ -17,16 +17,16 @@ import (
 // with an id, some without, on hives of their own and on one that all share.
 func TestField_B036_RollingRestarts(t *testing.T) {
 	url := natstest.Start(t).URL()
-	rollingRestarts(t, []string{url, url}, []string{url, url, url, url})
+	rollingRestarts(t, 20, []string{url, url}, []string{url, url, url, url})
 }
 
 // The same with each replica and each caller at a server of its own or another's.
 func TestField_B036_RollingRestartsOnThreeNodes(t *testing.T) {
 	urls := natstest.StartCluster(t, 3).URLs()
-	rollingRestarts(t, urls[:2], append(urls, urls[2]), "--replicas", "3")
+	rollingRestarts(t, 6, urls[:2], append(urls, urls[2]), "--replicas", "3")
 }
 
-func rollingRestarts(t *testing.T, servers, callers []string, args ...string) {
+func rollingRestarts(t *testing.T, rounds int, servers, callers []string, args ...string) {
 	var replicas [2]*program
 	for i, url := range servers {
 		replicas[i] = serveProcess(t, url, args...)
@@ -50,7 +50,7 @@ func rollingRestarts(t *testing.T, servers, callers []string, args ...string) {
 		})
 	}
 	slowest := time.Duration(0)
-	for round := 0; round < 20 && !stop.Load(); round++ {
+	for round := 0; round < rounds && !stop.Load(); round++ {
 		before := asked.Load()
 		natstest.Eventually(t, startLimit, "callers are served", func() bool { return asked.Load() > before+100 || stop.Load() })
 		p := replicas[round%2]
@@ -113,6 +113,7 @@ func (c *rollingCaller) round(n int) error {
 // A replica that is killed outright while callers are at it. What was acknowledged is stored, and a request whose answer
 // was lost is done once when it is repeated, even though its caller has changed its mind meanwhile.
 func TestKilledReplica(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	nc := natstest.Connect(t, s.URL())
 	replicas := [2]*program{serveProcess(t, s.URL()), serveProcess(t, s.URL())}

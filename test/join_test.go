@@ -137,6 +137,7 @@ func wantedOf(t *testing.T, nc *nats.Conn, name string) bucket {
 
 // Replicas are killed one after the other while racks join; another goes on from the record.
 func TestJoinOutlivesReplicas(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	nc := natstest.Connect(t, s.URL())
 	replica := serveProcess(t, s.URL())

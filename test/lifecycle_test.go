@@ -16,6 +16,7 @@ import (
 )
 
 func TestServeBeforeItsServer(t *testing.T) {
+	t.Parallel()
 	s := natstest.Reserve(t)
 	p := launch(t, "serve", "--nats", s.URL(), "--http", "127.0.0.1:0")
 	natstest.Eventually(t, startLimit, "the process is alive and not ready", func() bool {
@@ -83,6 +84,7 @@ func aLineACheck(t *testing.T, body string) {
 }
 
 func TestServeWithoutJetStreamAtFirst(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	s.DisableJetStream()
 	p := launch(t, "serve", "--nats", s.URL(), "--http", "127.0.0.1:0")
@@ -191,6 +193,7 @@ func TestForeignStreamCapturesRequests(t *testing.T) {
 
 // A process that cannot leave in order, since its line is dead: SIGTERM ends it within 25 s, a second one at once.
 func TestSignalsWithADeadLine(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	line := natstest.StartProxy(t, s.URL())
 	once, twice := serveProcess(t, line.URL()), serveProcess(t, line.URL())
@@ -252,6 +255,7 @@ func TestServeCannotListen(t *testing.T) {
 
 // What a killed or lost replica leaves behind on the server is nothing for long: no consumers of its own.
 func TestNoConsumersLeftBehind(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	nc := natstest.Connect(t, s.URL())
 	kv := func() int { return wanted(t, nc).stream().CachedInfo().State.Consumers }

@@ -65,12 +65,14 @@ func declareModel(first record) porcupine.Model {
 }
 
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	a, b := pair(t, s.URL(), s.URL(), 1)
 	linearizable(t, natstest.Connect(t, s.URL()), a, b, 6, nil)
 }
 
 func TestLinearizableOnThreeNodes(t *testing.T) {
+	t.Parallel()
 	c := natstest.StartCluster(t, 3)
 	a, b := pair(t, c.Node(0).URL(), c.Node(1).URL(), 3)
 	linearizable(t, natstest.Connect(t, c.Node(2).URL()), a, b, 6, nil)
@@ -79,6 +81,7 @@ func TestLinearizableOnThreeNodes(t *testing.T) {
 // While the bucket's leader changes, requests may fail with an outcome that is unknown. Each is then repeated under its
 // id until its outcome is known, and counts as one that took as long.
 func TestLinearizableWhileLeadersChange(t *testing.T) {
+	t.Parallel()
 	c := natstest.StartCluster(t, 3)
 	a, b := pair(t, c.Node(0).URL(), c.Node(1).URL(), 3)
 	linearizable(t, natstest.Connect(t, c.Node(2).URL()), a, b, 3, func() { c.StepDown("KV_muster_wanted") })

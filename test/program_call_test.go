@@ -111,6 +111,7 @@ func TestCallExitCodes(t *testing.T) {
 
 // A request that gets no answer at all ends in time, and with the code of what timed out.
 func TestCallTimesOut(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	nc := natstest.Connect(t, s.URL())
 	if _, err := nc.SubscribeSync("muster.declare.view.h1"); err != nil { // takes requests, and is silent

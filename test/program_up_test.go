@@ -15,6 +15,7 @@ import (
 )
 
 func TestUp(t *testing.T) {
+	t.Parallel()
 	store := filepath.Join(t.TempDir(), "store")
 	args := []string{"up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", store, "--hives", "3"}
 	p := launch(t, args...)

@@ -55,6 +55,7 @@ var unlockedLine = regexp.MustCompile(`(?m)^unlocked rack=\S+ epoch=(\d+) shares
 // Sleds are processes of their own, killed and started again while their rack joins: each goes on with what it kept. In the
 // end any threshold of them recovers the secret.
 func TestSledsAreKilledWhileTheirRackJoins(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	nc := natstest.Connect(t, s.URL())
 	serveProcess(t, s.URL())
