@@ -147,6 +147,25 @@ func TestPerms_SigningKeysAreScoped(t *testing.T) {
 	if want := `$KV.muster_reported.h9`; !strings.Contains(permissions, want) || strings.Contains(permissions, "{{") {
 		t.Errorf("a hive added without touching the server has %s", permissions)
 	}
+	// Who has that key alone makes hives with it, and nobody else.
+	enrol := filepath.Join(t.TempDir(), "enrol")
+	for _, name := range []string{"account.pub", "signs.hive.nk"} {
+		key, err := os.ReadFile(filepath.Join(dir, "keys", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(enrol, "keys", name), string(key))
+	}
+	if r := muster("perms", "--format", "jwt", "--out", enrol, "--role", "hive:h10"); r.code != exitOK {
+		t.Fatal(r.err)
+	}
+	natstest.Connect(t, node.URL(), nats.UserCredentials(filepath.Join(enrol, "hive.h10.creds")))
+	if r := muster("perms", "--format", "jwt", "--out", enrol, "--role", "operator"); r.code != exitUsage {
+		t.Errorf("an operator by the hives' key: exit %d, %s", r.code, r.err)
+	}
+	if files := relative(t, enrol); files["accounts.conf"] != "" || len(files) != 4 {
+		t.Errorf("%d files where hives are enrolled", len(files))
+	}
 	// One who gives itself everything is not let in: the key's scope is all there is.
 	token, err := jwt.ParseDecoratedJWT(creds)
 	if err != nil {

@@ -74,14 +74,22 @@ func (s scope) template(key string) *jwt.UserScope {
 	return t
 }
 
-// authority is the folder of the keys that make users.
+// authority is the folder of the keys that make users. One that holds signing keys and knows whose they are, but has no
+// operator, makes users and nothing else.
 type authority struct {
-	operator, account, system nkeys.KeyPair
+	operator, account, system nkeys.KeyPair            // nil without an operator
+	public                    string                   // the account's public key
 	signing                   map[string]nkeys.KeyPair // by scope
 }
 
+// accountFile holds the public key of the account, for those who have no more than a signing key.
+const accountFile = "account.pub"
+
 // openAuthority reads the keys, and makes those that are not there.
 func openAuthority(dir string) (a authority, err error) {
+	if public, err := os.ReadFile(filepath.Join(dir, accountFile)); err == nil && !there(filepath.Join(dir, "operator"+seedSuffix)) {
+		return signers(dir, string(bytes.TrimSpace(public)))
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return a, fmt.Errorf("make the folder of the signing keys: %w", err)
 	}
@@ -95,16 +103,40 @@ func openAuthority(dir string) (a authority, err error) {
 	for name := range scopes() {
 		a.signing[name] = key("signs."+name, nkeys.CreateAccount)
 	}
-	return a, err
+	if err != nil {
+		return a, err
+	}
+	if a.public, err = a.account.PublicKey(); err != nil {
+		return a, fmt.Errorf("read the account's key: %w", err)
+	}
+	return a, keepFile(filepath.Join(dir, accountFile), []byte(a.public+"\n"))
+}
+
+// signers is an authority of the signing keys that are there.
+func signers(dir, account string) (authority, error) {
+	a := authority{public: account, signing: map[string]nkeys.KeyPair{}}
+	for name := range scopes() {
+		file := filepath.Join(dir, "signs."+name+seedSuffix)
+		if !there(file) {
+			continue
+		}
+		key, err := keepKey(file, nkeys.CreateAccount)
+		if err != nil {
+			return a, err
+		}
+		a.signing[name] = key
+	}
+	return a, nil
+}
+
+func there(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // accountClaims are the account's, with its scopes.
 func (a authority) accountClaims() (*jwt.AccountClaims, error) {
-	public, err := a.account.PublicKey()
-	if err != nil {
-		return nil, fmt.Errorf("read the account's key: %w", err)
-	}
-	c := jwt.NewAccountClaims(public)
+	c := jwt.NewAccountClaims(a.public)
 	c.Name = "MUSTER"
 	c.Limits.JetStreamLimits = jwt.JetStreamLimits{
 		MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit,
@@ -158,6 +190,10 @@ func (a authority) serverConf() ([]byte, error) {
 
 // credentials makes a user for a role.
 func (a authority) credentials(r role) ([]byte, error) {
+	signer := a.signing[r.scope().name]
+	if signer == nil {
+		return nil, &exit{exitUsage, fmt.Errorf("the signing key for %s is not in the folder keys of --out", r.scope().name)}
+	}
 	user, err := nkeys.CreateUser()
 	if err != nil {
 		return nil, fmt.Errorf("make user key: %w", err)
@@ -170,10 +206,8 @@ func (a authority) credentials(r role) ([]byte, error) {
 	c.Name = strings.Join(r.names, ".")
 	c.Tags.Add(roleTag + r.kind)
 	c.SetScoped(true)
-	if c.IssuerAccount, err = a.account.PublicKey(); err != nil {
-		return nil, fmt.Errorf("read the account's key: %w", err)
-	}
-	token, err := c.Encode(a.signing[r.scope().name])
+	c.IssuerAccount = a.public
+	token, err := c.Encode(signer)
 	if err != nil {
 		return nil, fmt.Errorf("sign user %s: %w", r.user(), err)
 	}
@@ -190,17 +224,18 @@ func (c perms) writeJWT(roles []role, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	conf, err := a.serverConf()
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(c.Out, "accounts.conf")
-	if err := keepFile(file, conf); err != nil {
-		return err
+	if a.operator != nil {
+		conf, err := a.serverConf()
+		if err != nil {
+			return err
+		}
+		if err := keepFile(filepath.Join(c.Out, "accounts.conf"), conf); err != nil {
+			return err
+		}
 	}
 	for _, r := range roles {
 		creds := filepath.Join(c.Out, r.user()+".creds")
-		if _, err := os.Stat(creds); errors.Is(err, os.ErrNotExist) {
+		if !there(creds) {
 			data, err := a.credentials(r)
 			if err != nil {
 				return err
@@ -213,7 +248,7 @@ func (c perms) writeJWT(roles []role, out io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "%d users for the account in %s\n", len(roles), file)
+	fmt.Fprintf(out, "%d users of account %s in %s\n", len(roles), a.public, c.Out)
 	return nil
 }
 
