@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,8 @@ type Bucket struct {
 	epochs  atomic.Uint64        // counts the streams seen under this name
 	feed    atomic.Pointer[feed] // nil while there is none
 	feeding atomic.Bool          // one is there, or being started
+	taken   atomic.Uint64        // up to which revision the events were taken
+	era     atomic.Uint64        // of the events stream
 	again   chan struct{}
 	first   chan struct{} // closed after the first look
 }
@@ -51,7 +54,21 @@ func newBucket(b *Bus, spec BucketSpec) *Bucket {
 		again: make(chan struct{}, 1), first: make(chan struct{}),
 	}
 	k.state.Store(&bucketState{err: errNotConnected()})
+	k.taken.Store(allTaken)
 	return k
+}
+
+// allTaken stands for a bucket that no events stream follows.
+const allTaken = math.MaxUint64
+
+// Taken implements [store.Followed].
+func (k *Bucket) Taken() (revision, era uint64) { return k.taken.Load(), k.era.Load() }
+
+// LookTaken implements [store.Followed].
+func (k *Bucket) LookTaken() {
+	if k.taken.Load() != allTaken {
+		k.bus.Stream(Events).lookTaken()
+	}
 }
 
 // look makes follow look now.

@@ -41,6 +41,7 @@ type Bus struct {
 
 	mu      sync.Mutex
 	buckets map[string]*Bucket
+	streams map[string]*Stream
 	denied  map[string]time.Time // subjects the server refused us, and when
 	deaf    string               // the last subscription that the server refused us on this link
 	closing context.Context
@@ -54,7 +55,7 @@ type Bus struct {
 
 // Connect makes a Bus. It does not wait for the server and fails only on options that can never work.
 func Connect(o Options) (*Bus, error) {
-	b := &Bus{log: o.Log, replicas: o.Replicas, buckets: map[string]*Bucket{}, denied: map[string]time.Time{}}
+	b := &Bus{log: o.Log, replicas: o.Replicas, buckets: map[string]*Bucket{}, streams: map[string]*Stream{}, denied: map[string]time.Time{}}
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.feeding, b.stopFeeds = context.WithCancel(b.closing)
 	nc, err := o.Dial(
@@ -156,13 +157,23 @@ func (b *Bus) refused(subject string, since time.Time) bool {
 	return !b.denied[subject].Before(since)
 }
 
-// kick makes every bucket look at its stream now.
+// kick makes every bucket and stream be looked at now.
 func (b *Bus) kick() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, bucket := range b.buckets {
 		bucket.look()
 	}
+	for _, stream := range b.streams {
+		stream.look()
+	}
+}
+
+// known is a bucket that this process uses; nil for another.
+func (b *Bus) known(bucket string) *Bucket {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buckets[bucket]
 }
 
 // Bucket follows a bucket and makes it if it is absent and may be made. The same bucket is returned every time.

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -52,6 +53,28 @@ type Use struct {
 	Log    bool // as a [store.Log] and not through a store, so that nothing is remembered of requests
 	Mirror bool // as a [Mirror]
 	Shown  bool // to callers, who may follow its keys
+}
+
+// eventful tells whether what the function writes there becomes events.
+func (u Use) eventful() bool {
+	return u.Writes && slices.ContainsFunc(eventful, func(b BucketSpec) bool { return b.Name == u.Bucket.Name })
+}
+
+// triggerable tells whether triggers can ask for anything of the function. What there is one of each, as a sled, has none.
+func (f *Function) triggerable() bool {
+	return len(f.Instance) == 0 && slices.ContainsFunc(f.Ops, func(o Op) bool { return o.Changes })
+}
+
+// streams are those that the function needs.
+func (f *Function) streams() []StreamSpec {
+	var specs []StreamSpec
+	if slices.ContainsFunc(f.Buckets, Use.eventful) {
+		specs = append(specs, Events)
+	}
+	if f.triggerable() {
+		specs = append(specs, Triggers, Dead)
+	}
+	return specs
 }
 
 // Op is one operation of a function. Make it with [NewOp].

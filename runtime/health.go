@@ -39,11 +39,22 @@ func (b *Bus) Checks(ctx context.Context, fns []Function) []Check {
 		checks = append(checks, b.permitted(ctx, fns))
 	}
 	seen := map[string]bool{}
+	add := func(c Check) {
+		if !seen[c.Name] {
+			seen[c.Name] = true
+			checks = append(checks, c)
+		}
+	}
 	for _, fn := range fns {
 		for _, use := range fn.Buckets {
-			if !seen[use.Bucket.Name] {
-				seen[use.Bucket.Name] = true
-				checks = append(checks, b.Bucket(use.Bucket).check())
+			add(b.Bucket(use.Bucket).check())
+		}
+		for _, spec := range fn.streams() {
+			add(b.Stream(spec).check())
+		}
+		for _, use := range fn.Buckets {
+			if use.eventful() {
+				add(b.Stream(Events).followed(use.Bucket))
 			}
 		}
 		if fn.Ready != nil {

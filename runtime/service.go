@@ -64,6 +64,9 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 			return nil, fmt.Errorf("look at bucket %s: %w", use.Bucket.Name, ctx.Err())
 		}
 	}
+	for _, spec := range fn.streams() {
+		b.Stream(spec)
+	}
 	fn.Ops = append(fn.Ops[:len(fn.Ops):len(fn.Ops)], schemaOp(fn))
 	s := &Service{fn: fn, path: fn.path(), bus: b, log: b.log.With("function", fn.Name), metrics: newMetrics(reg, fn), jobs: make(chan *exchange), deadlines: newDeadlines()}
 	for _, task := range fn.Tasks {

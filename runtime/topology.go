@@ -64,6 +64,9 @@ var (
 	}
 )
 
+// eventful are the buckets whose revisions are events.
+var eventful = []BucketSpec{Wanted, Racks, Services}
+
 func (b BucketSpec) names() int { return max(b.Names, 1) }
 
 // stream is the configuration of the stream behind the bucket.

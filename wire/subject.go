@@ -24,6 +24,13 @@ const (
 	BucketResolved = "muster_resolved" // <service>: its answer, gone when nobody resolves; and KeyResolver
 )
 
+// Streams. The subjects of each are named beside it.
+const (
+	StreamEvents   = "MUSTER_EVENTS"   // muster.event.<kind>.<key>: every revision of every record
+	StreamTriggers = "MUSTER_TRIGGERS" // muster.trigger.<function>.<op>[.<id>…]: requests without a caller
+	StreamDead     = "MUSTER_DEAD"     // muster.dead.<function>.<op>[.<id>…]: triggers that failed for good
+)
+
 // Headers that a caller may send.
 const (
 	HeaderRequestID   = "Muster-Request-Id"  // makes the request exactly-once for MemoTTL
@@ -70,6 +77,24 @@ const (
 	DurableJoin = "muster-join" // on the racks: the driver's work queue
 )
 
+// Headers of a dead trigger, beside those that it came with.
+const (
+	HeaderDeadCode       = "Muster-Error-Code" // a [Code]
+	HeaderDeadError      = "Muster-Error"      // the message
+	HeaderDeliveries     = "Muster-Deliveries" // how often it was tried
+	HeaderStreamSequence = "Muster-Stream-Sequence"
+)
+
+// HeaderContentType tells, in any letter case, the form of a CloudEvent.
+const HeaderContentType = "Content-Type"
+
+// Content types of CloudEvents.
+const (
+	ContentTypeEvents     = "application/cloudevents" // what all others begin with
+	ContentTypeEvent      = "application/cloudevents+json"
+	ContentTypeEventBatch = "application/cloudevents-batch"
+)
+
 // Headers by which NATS marks a key of a bucket as removed.
 const (
 	HeaderKVOperation = "KV-Operation"       // DEL or PURGE
@@ -94,6 +119,9 @@ const (
 	kvStreams   = "KV_"
 	memoKeys    = "_req."
 	jsAPI       = "$JS.API."
+	eventPart   = "event"
+	triggerPart = "trigger"
+	deadPart    = "dead"
 )
 
 // Subject is the subject of a request: muster.<function>.<op>[.<id>…].
@@ -161,16 +189,69 @@ func BucketStream(bucket string) string { return kvStreams + bucket }
 // EventSource is the CloudEvents source of the revisions of a bucket.
 func EventSource(bucket string) string { return "/muster/" + bucket }
 
+// EventKind is what stands in the subjects of events of a type: "hive" for "muster.hive.declared.v1".
+func EventKind(eventType string) string {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(eventType, root+"."), ".")
+	return kind
+}
+
+// EventSubject is the subject of the events of a key; with key * the pattern of those of a kind.
+func EventSubject(kind, key string) string { return Subject(eventPart, kind, key) }
+
+// EventTransform is how the subject of a revision of a bucket becomes the event's, as the server takes it. Only keys that
+// are one name have events: a memo's have more tokens.
+func EventTransform(bucket, kind string) (from, to string) {
+	return RecordSubjects(bucket, 1), EventSubject(kind, "{{wildcard(1)}}")
+}
+
+// Patterns of all subjects of the streams.
+func EventSubjects() string   { return FunctionSubjects(eventPart) }
+func TriggerSubjects() string { return FunctionSubjects(triggerPart) }
+func DeadSubjects() string    { return FunctionSubjects(deadPart) }
+
+// TriggerSubject is the subject of a trigger: muster.trigger.<function>.<op>[.<id>…].
+func TriggerSubject(function, op string, ids ...string) string {
+	return Subject(triggerPart, function, append([]string{op}, ids...)...)
+}
+
+// TriggersOf is the pattern of all triggers of a function.
+func TriggersOf(function string) string { return Subject(triggerPart, function, ">") }
+
+// DurableTriggers is the consumer that hands out the triggers of a function.
+func DurableTriggers(function string) string { return servicePart + function }
+
+// TriggerRequest is the subject of the request that a trigger stands for, and its op.
+func TriggerRequest(function, subject string) (request, op string) {
+	rest := strings.TrimPrefix(subject, Subject(triggerPart, function, ""))
+	op, _, _ = strings.Cut(rest, ".")
+	return Subject(function, rest), op
+}
+
+// DeadSubject is where a trigger on that subject goes when it failed for good; LiveSubject is the way back.
+func DeadSubject(trigger string) string {
+	return root + "." + deadPart + strings.TrimPrefix(trigger, root+"."+triggerPart)
+}
+
+// LiveSubject undoes [DeadSubject].
+func LiveSubject(dead string) string {
+	return root + "." + triggerPart + strings.TrimPrefix(dead, root+"."+deadPart)
+}
+
 // Subjects of the JetStream API that the product asks itself or is permitted to.
 func APIStreamInfo(stream string) string   { return jsAPI + "STREAM.INFO." + stream }
 func APIStreamCreate(stream string) string { return jsAPI + "STREAM.CREATE." + stream }
 func APIMessageGet(stream string) string   { return jsAPI + "STREAM.MSG.GET." + stream }
+func APIConsumerNext(stream, durable string) string {
+	return jsAPI + "CONSUMER.MSG.NEXT." + stream + "." + durable
+}
 
 // StreamDeleted is the subject of the advisory that a stream was deleted.
 func StreamDeleted(stream string) string { return "$JS.EVENT.ADVISORY.STREAM.DELETED." + stream }
 
 // MemoKey is the key under which a bucket remembers the outcome of the request with that id on that subject:
 // _req.<op>[.<id>…].<request id>. No record's key begins with an underscore.
+//
+// The id of a trigger is [TriggerID].
 func MemoKey(op string, ids []string, requestID string) string {
 	return memoKeys + strings.Join(append(append([]string{op}, ids...), requestID), ".")
 }

@@ -16,6 +16,7 @@ func (s *Store[D]) commit(key string, group []*waiter[D]) []*waiter[D] {
 	if err != nil {
 		return s.unreadable(group, err)
 	}
+	s.awaitReaders(base, group)
 	group = launched(group)
 	doc, changed := s.apply(base, group)
 	if !changed && !fresh { // nothing will be written over the guess: the leader must confirm it
@@ -197,7 +198,7 @@ func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], 
 	}
 	s.guesses.put(key, &guess[D]{
 		follows: revision, revision: revision, doc: doc, size: len(entries[len(entries)-1].Value),
-		time: s.cfg.Now(), writeID: writeID, epoch: base.epoch,
+		time: s.cfg.Now(), writeID: writeID, epoch: base.epoch, lead: s.ahead(base, revision),
 	})
 	for _, w := range group {
 		switch {
@@ -216,7 +217,7 @@ func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], 
 // It calls done, then or later, with what commit would return; if it cannot, it returns false and has done nothing.
 func (s *Store[D]) quick(key string, group []*waiter[D], done func(lost []*waiter[D])) bool {
 	base := s.guesses.get(key, s.log.Epoch())
-	if base == nil || base.size > quickSize {
+	if base == nil || base.size > quickSize || s.leadOn(base).full() {
 		return false
 	}
 	for _, w := range group {

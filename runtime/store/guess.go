@@ -19,6 +19,7 @@ type guess[D any] struct {
 	time     time.Time // when it was stored, zero for one written here
 	writeID  string    // which write it came from: revisions of a bucket made anew begin again
 	epoch    uint64    // of the log, when it was seen
+	lead     lead      // of its key, as of follows
 }
 
 // guesses keeps the most recently used ones.

@@ -64,12 +64,13 @@ type Config struct {
 
 // Store keeps documents of kind D in one bucket. It is safe for any number of goroutines.
 type Store[D any] struct {
-	log     Log
-	codec   Codec[D]
-	cfg     Config
-	guesses *guesses[D]
-	batches *batcher
-	crew    *crew
+	log      Log
+	codec    Codec[D]
+	cfg      Config
+	guesses  *guesses[D]
+	batches  *batcher
+	crew     *crew
+	followed Followed // nil: nobody reads every revision
 
 	mu         sync.Mutex
 	cells      map[string]*cell[D]
@@ -80,13 +81,15 @@ type Store[D any] struct {
 
 // New makes a store on a bucket's log.
 func New[D any](log Log, codec Codec[D], cfg Config) *Store[D] {
+	followed, _ := log.(Followed)
 	return &Store[D]{
 		log: log, codec: codec, cfg: cfg.withDefaults(),
-		guesses: newGuesses[D](guessBytes),
-		batches: &batcher{log: log},
-		crew:    newCrew(),
-		cells:   map[string]*cell[D]{},
-		readers: map[string]*reader[D]{},
+		guesses:  newGuesses[D](guessBytes),
+		batches:  &batcher{log: log},
+		crew:     newCrew(),
+		followed: followed,
+		cells:    map[string]*cell[D]{},
+		readers:  map[string]*reader[D]{},
 	}
 }
 
