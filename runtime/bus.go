@@ -42,6 +42,7 @@ type Bus struct {
 	mu      sync.Mutex
 	buckets map[string]*Bucket
 	streams map[string]*Stream
+	served  map[string]*queue    // of triggers, by function
 	denied  map[string]time.Time // subjects the server refused us, and when
 	deaf    string               // the last subscription that the server refused us on this link
 	closing context.Context
@@ -55,7 +56,7 @@ type Bus struct {
 
 // Connect makes a Bus. It does not wait for the server and fails only on options that can never work.
 func Connect(o Options) (*Bus, error) {
-	b := &Bus{log: o.Log, replicas: o.Replicas, buckets: map[string]*Bucket{}, streams: map[string]*Stream{}, denied: map[string]time.Time{}}
+	b := &Bus{log: o.Log, replicas: o.Replicas, buckets: map[string]*Bucket{}, streams: map[string]*Stream{}, served: map[string]*queue{}, denied: map[string]time.Time{}}
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.feeding, b.stopFeeds = context.WithCancel(b.closing)
 	nc, err := o.Dial(
@@ -167,6 +168,27 @@ func (b *Bus) kick() {
 	for _, stream := range b.streams {
 		stream.look()
 	}
+	for _, q := range b.served {
+		q.look()
+	}
+}
+
+// queues notes where the triggers of a function come from.
+func (b *Bus) queues(function string, q *queue) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.served[function] = q
+}
+
+// triggersOf checks that the triggers of a function are taken.
+func (b *Bus) triggersOf(function string) Check {
+	b.mu.Lock()
+	q := b.served[function]
+	b.mu.Unlock()
+	if q == nil {
+		return Check{Name: "triggers " + function, Detail: "not served yet"}
+	}
+	return q.check(function)
 }
 
 // known is a bucket that this process uses; nil for another.

@@ -142,13 +142,16 @@ func request[In any](o *Op, in *inbound) (*Request[In], error) {
 	if err := decode(in.data, &r.Body); err != nil {
 		return nil, err
 	}
-	r.Origin = store.Origin{RequestID: in.requestID, Trace: in.trace}
+	r.Origin = store.Origin{RequestID: in.requestID, Trace: in.trace, Cause: in.cause}
 	if in.requestID != "" && o.Changes {
 		digest, err := digest(r.Body)
 		if err != nil {
 			return nil, err
 		}
 		r.Origin.Digest, r.Origin.MemoKey = digest, wire.MemoKey(o.Name, in.ids, in.requestID)
+		if in.trigger {
+			r.Origin.MemoKey = wire.TriggerMemoKey(o.Name, in.ids, in.requestID)
+		}
 	}
 	return r, nil
 }

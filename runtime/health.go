@@ -57,6 +57,9 @@ func (b *Bus) Checks(ctx context.Context, fns []Function) []Check {
 				add(b.Stream(Events).followed(use.Bucket))
 			}
 		}
+		if fn.triggerable() {
+			add(b.triggersOf(fn.Name))
+		}
 		if fn.Ready != nil {
 			checks = append(checks, fn.Ready()...)
 		}

@@ -27,6 +27,8 @@ type inbound struct {
 
 	ids       []string
 	requestID string
+	cause     string // CloudEvents id of the trigger
+	trigger   bool   // it is one: nobody waits for an answer
 	trace     string
 	api       int
 	timeout   time.Duration

@@ -90,6 +90,18 @@ func newMetrics(reg prometheus.Registerer, fn Function) map[string]*opMetrics {
 	return ops
 }
 
+// triggerMetrics counts the deliveries of one function's triggers.
+type triggerMetrics struct{ applied, retried, dead atomic.Uint64 }
+
+func newTriggerMetrics(reg prometheus.Registerer, function string) *triggerMetrics {
+	m := &triggerMetrics{}
+	for outcome, n := range map[string]*atomic.Uint64{"applied": &m.applied, "retried": &m.retried, "dead": &m.dead} {
+		counter(reg, "muster_triggers_total", "Deliveries of triggers, by what became of them.",
+			prometheus.Labels{"function": function, "outcome": outcome}, whole(n))
+	}
+	return m
+}
+
 func counter(reg prometheus.Registerer, name, help string, labels prometheus.Labels, value func() float64) {
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, value))
 }

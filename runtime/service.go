@@ -36,6 +36,7 @@ type Service struct {
 	log     *slog.Logger
 	micro   micro.Service
 	metrics map[string]*opMetrics
+	queue   *triggers // nil when it takes none
 
 	handlers  sync.WaitGroup
 	workers   sync.WaitGroup
@@ -103,6 +104,12 @@ func (b *Bus) Serve(ctx context.Context, fn Function, reg prometheus.Registerer)
 		if err := b.nc.FlushWithContext(flush); err != nil && b.nc.IsConnected() {
 			return nil, fmt.Errorf("flush subscriptions of %s: %w", fn.Name, err)
 		}
+	}
+	if fn.triggerable() {
+		s.queue = newTriggers(s, newTriggerMetrics(reg, fn.Name))
+		go s.queue.showLife()
+		s.workers.Go(func() { s.queue.run(b.feeding) })
+		b.queues(fn.Name, s.queue.queue)
 	}
 	for _, w := range fn.Workers {
 		s.workers.Go(func() { b.Work(b.feeding, w) })
@@ -194,9 +201,10 @@ func (s *Service) leave(size int64) {
 	s.bytes.Add(-size)
 }
 
-// exchange is one request and its one answer.
+// exchange is one request, or trigger, and its one answer.
 type exchange struct {
 	s        *Service
+	trigger  *delivery // nil for a request
 	op       *Op
 	m        *opMetrics
 	in       *inbound
@@ -236,6 +244,9 @@ func (x *exchange) done(reply any, err error) {
 		x.succeed(reply)
 	}
 	x.s.deadlines.remove(&x.deadline)
+	if x.trigger != nil {
+		return
+	}
 	x.m.inflight.Add(-1)
 	x.s.leave(int64(len(x.in.data)))
 	x.s.handlers.Done()
@@ -249,6 +260,12 @@ func (x *exchange) late() {
 }
 
 func (x *exchange) succeed(reply any) {
+	if x.trigger != nil {
+		if x.answered.CompareAndSwap(false, true) {
+			x.trigger.succeeded()
+		}
+		return
+	}
 	data, err := encode(reply)
 	if err != nil {
 		x.fail(fmt.Errorf("encode reply: %w", err))
@@ -267,6 +284,12 @@ func (x *exchange) fail(err error) {
 		return
 	}
 	e := wire.AsError(err)
+	if x.trigger != nil {
+		if x.answered.CompareAndSwap(false, true) {
+			x.trigger.failed(e)
+		}
+		return
+	}
 	id := x.in.requestID
 	if id == "" {
 		id = nuid.Next()
@@ -352,6 +375,9 @@ func (b *Bus) Stop(ctx context.Context, services ...*Service) error {
 			s.handlers.Wait()
 			close(s.jobs)
 			s.deadlines.stop()
+			if s.queue != nil {
+				close(s.queue.quit)
+			}
 			s.log.Info("stopped")
 		}
 	}()

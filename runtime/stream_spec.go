@@ -18,8 +18,9 @@ type StreamSpec struct {
 
 // How long things are kept. An operator may change it, no difference is seen in that.
 const (
-	keepEvents = 30 * 24 * time.Hour
-	keepDead   = 90 * 24 * time.Hour
+	keepEvents   = 30 * 24 * time.Hour
+	keepTriggers = 30 * 24 * time.Hour // those that nobody serves
+	keepDead     = 90 * 24 * time.Hour
 )
 
 // dedupe is how long a dead letter, or the replay of one, is known again: longer than what was handed out and not
@@ -45,6 +46,7 @@ var (
 		c.Subjects = []string{wire.TriggerSubjects()}
 		c.Retention = jetstream.WorkQueuePolicy // what is done is gone: a consumer that is made anew repeats nothing
 		c.Discard = jetstream.DiscardNew
+		c.MaxAge = keepTriggers
 		c.Duplicates = 10 * time.Minute
 	}}
 	Dead = StreamSpec{Name: wire.StreamDead, config: func(c *jetstream.StreamConfig) {

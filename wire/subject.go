@@ -250,8 +250,6 @@ func StreamDeleted(stream string) string { return "$JS.EVENT.ADVISORY.STREAM.DEL
 
 // MemoKey is the key under which a bucket remembers the outcome of the request with that id on that subject:
 // _req.<op>[.<id>…].<request id>. No record's key begins with an underscore.
-//
-// The id of a trigger is [TriggerID].
 func MemoKey(op string, ids []string, requestID string) string {
 	return memoKeys + strings.Join(append(append([]string{op}, ids...), requestID), ".")
 }
