@@ -214,6 +214,13 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 	toEcho := func(line string) func() string {
 		return func() string { return fmt.Sprintf("%.2f of echo", rate(line)/rate("echo")) }
 	}
+	heard, err := b.hearEvents(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	viaTrigger := func() string {
+		return fmt.Sprintf("%.2f of declare.set", rate("trigger, own hives")/rate("declare.set, own hives"))
+	}
 	latency := func() string {
 		return fmt.Sprintf("p50 %.2f of echo plus update", p50("declare.set, one caller")/(p50("echo, one caller")+p50("KV update, one caller")))
 	}
@@ -228,6 +235,8 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		{name: "echo, one caller", callers: 1, do: echo},
 		{name: "KV update, one caller", callers: 1, do: raw},
 		{name: "declare.set, one caller", callers: 1, do: set(hive, one), compare: latency},
+		{name: "trigger, own hives", callers: triggerCallers * b.Callers, do: heard.trigger, compare: viaTrigger},
+		{name: "event at 5,000/s", callers: b.Callers, pace: time.Duration(b.Callers) * time.Second / 5000, do: heard.set},
 		{name: "declare.set, large hive", callers: 1, do: set(large, agent), prepare: func() error { return b.fill(large(0), b.Agents) }},
 	}, nil
 }
@@ -298,6 +307,9 @@ func (b *benchRun) cleanUp(ctx context.Context) error {
 	keys := []string{b.name + "-hot", b.name + "-large"}
 	for i := range b.Callers {
 		keys = append(keys, b.name+"-"+strconv.Itoa(i))
+	}
+	for i := range triggerCallers * b.Callers {
+		keys = append(keys, b.name+"-t"+strconv.Itoa(i))
 	}
 	for _, key := range keys {
 		if err := s.Purge(ctx, jetstream.WithPurgeSubject(wire.KeySubject(wire.BucketWanted, key))); err != nil {

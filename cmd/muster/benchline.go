@@ -18,6 +18,7 @@ import (
 type benchLine struct {
 	name    string
 	callers int
+	pace    time.Duration // between the requests of a caller; 0: as fast as it goes
 	prepare func() error
 	do      func(caller, n int) (*nats.Msg, error)
 	compare func() string // its figures beside others'
@@ -54,6 +55,9 @@ func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duratio
 	for i := range l.callers {
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
+				if l.pace > 0 {
+					time.Sleep(time.Until(begin.Add(l.pace*time.Duration(i)/time.Duration(l.callers) + time.Duration(n)*l.pace)))
+				}
 				sent := time.Now()
 				if sent.After(end) {
 					return
