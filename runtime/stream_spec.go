@@ -43,7 +43,7 @@ var (
 	}}
 	Triggers = StreamSpec{Name: wire.StreamTriggers, config: func(c *jetstream.StreamConfig) {
 		c.Description = "requests without a caller, until they are done"
-		c.Subjects = []string{wire.TriggerSubjects()}
+		c.Subjects = []string{wire.AllTriggers()}
 		c.Retention = jetstream.WorkQueuePolicy // what is done is gone: a consumer that is made anew repeats nothing
 		c.Discard = jetstream.DiscardNew
 		c.MaxAge = keepTriggers

@@ -1,11 +1,8 @@
 package test
 
 import (
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -235,16 +232,3 @@ func TestTriggerIsAppliedOnce(t *testing.T) {
 		t.Errorf("dead of %s", code)
 	}
 }
-
-// decodeAll is for bodies that are objects.
-func decodeAll(t testing.TB, data []byte) map[string]any {
-	t.Helper()
-	var v map[string]any
-	if err := json.Unmarshal(data, &v); err != nil {
-		t.Fatalf("%v: %s", err, data)
-	}
-	return v
-}
-
-var _ = fmt.Sprint
-var _ = time.Second

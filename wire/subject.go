@@ -205,9 +205,9 @@ func EventTransform(bucket, kind string) (from, to string) {
 }
 
 // Patterns of all subjects of the streams.
-func EventSubjects() string   { return FunctionSubjects(eventPart) }
-func TriggerSubjects() string { return FunctionSubjects(triggerPart) }
-func DeadSubjects() string    { return FunctionSubjects(deadPart) }
+func EventSubjects() string { return FunctionSubjects(eventPart) }
+func AllTriggers() string   { return FunctionSubjects(triggerPart) }
+func DeadSubjects() string  { return FunctionSubjects(deadPart) }
 
 // TriggerSubject is the subject of a trigger: muster.trigger.<function>.<op>[.<id>…].
 func TriggerSubject(function, op string, ids ...string) string {
@@ -241,9 +241,6 @@ func LiveSubject(dead string) string {
 func APIStreamInfo(stream string) string   { return jsAPI + "STREAM.INFO." + stream }
 func APIStreamCreate(stream string) string { return jsAPI + "STREAM.CREATE." + stream }
 func APIMessageGet(stream string) string   { return jsAPI + "STREAM.MSG.GET." + stream }
-func APIConsumerNext(stream, durable string) string {
-	return jsAPI + "CONSUMER.MSG.NEXT." + stream + "." + durable
-}
 
 // StreamDeleted is the subject of the advisory that a stream was deleted.
 func StreamDeleted(stream string) string { return "$JS.EVENT.ADVISORY.STREAM.DELETED." + stream }
@@ -287,7 +284,7 @@ func MemoSubjects(bucket string) string { return kvSubjects + bucket + "." + mem
 
 // TriggerSubjects is the pattern of the subjects of the triggers for an op with ids.
 func TriggerSubjects(function, op string, ids int) string {
-	return root + ".trigger." + function + "." + op + strings.Repeat(".*", ids)
+	return TriggerSubject(function, op) + strings.Repeat(".*", ids)
 }
 
 // SledSubjects is the pattern of the subjects of one op of every sled.

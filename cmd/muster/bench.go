@@ -304,17 +304,33 @@ func (b *benchRun) cleanUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("remove the bench's hives: %w", err)
 	}
-	keys := []string{b.name + "-hot", b.name + "-large"}
+	events, err := js.Stream(ctx, wire.StreamEvents)
+	if err != nil {
+		return fmt.Errorf("remove the bench's events: %w", err)
+	}
+	hives := []string{b.name + "-hot", b.name + "-large"}
 	for i := range b.Callers {
-		keys = append(keys, b.name+"-"+strconv.Itoa(i))
+		hives = append(hives, b.name+"-"+strconv.Itoa(i))
 	}
 	for i := range triggerCallers * b.Callers {
-		keys = append(keys, b.name+"-t"+strconv.Itoa(i))
+		hives = append(hives, b.name+"-t"+strconv.Itoa(i))
 	}
-	for _, key := range keys {
-		if err := s.Purge(ctx, jetstream.WithPurgeSubject(wire.KeySubject(wire.BucketWanted, key))); err != nil {
+	for _, hive := range hives {
+		if err := errors.Join(
+			s.Purge(ctx, jetstream.WithPurgeSubject(wire.KeySubject(wire.BucketWanted, hive))),
+			s.Purge(ctx, jetstream.WithPurgeSubject(wire.KeySubject(wire.BucketWanted, wire.MemoKey("set", []string{hive}, ">")))),
+		); err != nil {
 			return fmt.Errorf("remove the bench's hives: %w", err)
+		}
+	}
+	time.Sleep(eventsLag)
+	for _, hive := range hives {
+		if err := events.Purge(ctx, jetstream.WithPurgeSubject(wire.EventSubject(wire.EventKind(wire.EventHiveDeclared), hive))); err != nil {
+			return fmt.Errorf("remove the bench's events: %w", err)
 		}
 	}
 	return b.removeRacks(ctx, js)
 }
+
+// eventsLag is how long the last events may take to arrive.
+const eventsLag = 200 * time.Millisecond

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/runtime/natstest"
+	"muster/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the sessions in testdata with what the program says now")
@@ -95,10 +96,15 @@ func bucketsAsIn(t *testing.T, readme string, nc *nats.Conn) {
 	there := map[string]string{}
 	for s := range js.ListStreams(t.Context()).Info() {
 		c := s.Config
+		if !strings.HasPrefix(c.Name, wire.BucketStream("")) {
+			there[c.Name] = fmt.Sprintf("%s | %.0fh", strings.ToLower(c.Retention.String()), c.MaxAge.Hours())
+			continue
+		}
 		there[c.Name] = fmt.Sprintf("%d | %s | %s | %s", c.MaxMsgsPerSubject, onOff[c.AllowDirect], onOff[c.AllowAtomicPublish], onOff[c.AllowMsgTTL])
 	}
 	row := regexp.MustCompile("(?m)^\\| `\\w+` \\| `(KV_\\w+)` \\| [^|]+ \\| [^|]+ \\| (.+) \\|$")
-	for _, m := range row.FindAllStringSubmatch(readme, -1) {
+	own := regexp.MustCompile("(?m)^\\| `(MUSTER_\\w+)` \\| [^|]+ \\| [^|]+ \\| (.+) \\|$")
+	for _, m := range append(row.FindAllStringSubmatch(readme, -1), own.FindAllStringSubmatch(readme, -1)...) {
 		if there[m[1]] != m[2] {
 			t.Errorf("%s: the README says %q, it is %q (history, direct get, atomic batches, TTL)", m[1], m[2], there[m[1]])
 		}
