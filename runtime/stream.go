@@ -27,7 +27,7 @@ type Stream struct {
 
 	mu      sync.Mutex // of looking how far the events are
 	looking bool
-	wanted  bool
+	wanted  chan struct{} // closed when the next look is done; nil when nobody asked for one
 }
 
 type streamState struct {
@@ -46,7 +46,7 @@ const streamCalm = time.Second
 const sourceSilence = 5 * time.Second
 
 // lookPause is between two looks at how far the events are.
-const lookPause = 10 * time.Millisecond
+const lookPause = 2 * time.Millisecond
 
 // Stream follows a stream and makes it if it is absent and may be made. The same one is returned every time.
 func (b *Bus) Stream(spec StreamSpec) *Stream {
@@ -268,18 +268,30 @@ func (s *Stream) taken(p *eventsPosition) {
 	}
 }
 
-// lookTaken brings up to date how far the events are, soon.
-func (s *Stream) lookTaken() {
+// lookTaken brings up to date how far the events are, by a look that begins behind the call. One is under way at a time.
+func (s *Stream) lookTaken() <-chan struct{} {
 	s.mu.Lock()
-	start := !s.looking
-	s.looking, s.wanted = true, !start
-	s.mu.Unlock()
-	if start {
-		s.askTaken()
+	defer s.mu.Unlock()
+	if s.wanted == nil {
+		s.wanted = make(chan struct{})
 	}
+	done := s.wanted
+	if !s.looking {
+		s.looking = true
+		go s.askTaken()
+	}
+	return done
 }
 
 func (s *Stream) askTaken() {
+	s.mu.Lock()
+	done := s.wanted
+	s.wanted = nil
+	s.looking = done != nil
+	s.mu.Unlock()
+	if done == nil {
+		return
+	}
 	s.bus.requests.send(&nats.Msg{Subject: wire.APIStreamInfo(s.spec.Name)}, func(reply *nats.Msg, err error) {
 		var p eventsPosition
 		if err == nil && json.Unmarshal(reply.Data, &p) == nil {
@@ -291,14 +303,7 @@ func (s *Stream) askTaken() {
 				s.look()
 			}
 		}
-		time.AfterFunc(lookPause, func() {
-			s.mu.Lock()
-			again := s.wanted
-			s.looking, s.wanted = again, false
-			s.mu.Unlock()
-			if again {
-				s.askTaken()
-			}
-		})
+		close(done)
+		time.AfterFunc(lookPause, s.askTaken)
 	})
 }

@@ -169,7 +169,7 @@ func TestForeignStreamCapturesRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, subject := range []string{"muster.declare.>", "muster.>", "muster.declare.set.*.*", "muster.declare.set.h1.a", "*.declare.>", "muster.declare.list"} {
+	for _, subject := range []string{"muster.declare.>", "muster.declare.set.*.*", "muster.declare.set.h1.a", "*.declare.>", "muster.declare.list"} {
 		if _, err := js.CreateStream(ctx(t), jetstream.StreamConfig{Name: "EAVESDROP", Subjects: []string{subject}, NoAck: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -6,15 +6,15 @@ import "time"
 type Followed interface {
 	// Taken tells up to which revision everything was read. In another era it counts anew. It must cost next to nothing.
 	Taken() (revision, era uint64)
-	// LookTaken has Taken brought up to date, and does not wait.
-	LookTaken()
+	// LookTaken has Taken brought up to date, and does not wait. What it returns is closed when that is done, or failed.
+	LookTaken() <-chan struct{}
 }
 
 // How far a key may be ahead of those who read its revisions: a bucket keeps 256 of a key, and must keep those unread.
 const (
 	maxLead   = 128
 	leadStep  = 32 // after so many revisions of a key, somebody looks how far the readers are
-	leadPause = 5 * time.Millisecond
+	leadPause = 2 * time.Millisecond
 )
 
 // lead is how many revisions of one key may not have been read yet. It errs on the high side: what others wrote in between
@@ -99,7 +99,9 @@ func (s *Store[D]) awaitReaders(base *guess[D], group []*waiter[D]) {
 		if !left {
 			return
 		}
-		s.followed.LookTaken()
-		time.Sleep(leadPause)
+		<-s.followed.LookTaken()
+		if s.leadOn(base).full() {
+			time.Sleep(leadPause)
+		}
 	}
 }
