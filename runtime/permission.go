@@ -105,6 +105,13 @@ func (g *grants) function(fn *Function) {
 	for _, use := range fn.Buckets {
 		g.bucket(use)
 	}
+	for _, spec := range fn.streams() {
+		g.stream(spec)
+	}
+	if fn.triggerable() {
+		g.queue(wire.DurableTriggers(fn.Name), wire.TriggersOf(fn.Name))
+		g.publish(wire.DeadOf(fn.Name))
+	}
 	for _, key := range fn.Keys {
 		if key.Writes {
 			g.publish(wire.KeySubject(key.Bucket, key.Key))
@@ -118,6 +125,24 @@ func (g *grants) function(fn *Function) {
 	for _, w := range fn.Workers {
 		g.worker(w)
 	}
+}
+
+// stream is what [Stream] does: it looks at it and makes it, and before it the buckets that it takes its messages from.
+func (g *grants) stream(spec StreamSpec) {
+	g.publish(wire.APIStreamInfo(spec.Name), wire.APIStreamCreate(spec.Name))
+	for _, b := range spec.sources {
+		stream := wire.BucketStream(b.Name)
+		g.publish(wire.APIStreamInfo(stream), wire.APIStreamCreate(stream))
+	}
+}
+
+// queue is what is done with the durable consumer that hands out triggers.
+func (g *grants) queue(durable, filter string) {
+	const stream = wire.StreamTriggers
+	g.publish(
+		wire.APIConsumerCreate(stream, durable, filter), wire.APIConsumerInfo(stream, durable),
+		wire.APIConsumerNext(stream, durable), wire.AckSubjects(stream, durable),
+	)
 }
 
 // bucket is what [Bucket] does: it looks at its stream, makes it, reads from its leader, and writes.

@@ -160,20 +160,6 @@ func (q *queue) explain(ctx context.Context, cause error) string {
 	return cause.Error()
 }
 
-// overlap tells whether a subject can match both patterns.
-func overlap(a, b string) bool {
-	x, y := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(x), len(y)) {
-		switch {
-		case x[i] == ">" || y[i] == ">":
-			return true
-		case x[i] != "*" && y[i] != "*" && x[i] != y[i]:
-			return false
-		}
-	}
-	return len(x) == len(y)
-}
-
 // consumerDifferences tells where a durable is not as the product would have made it.
 func consumerDifferences(want, have jetstream.ConsumerConfig) []string {
 	var d []string

@@ -173,12 +173,18 @@ func (s *Stream) inspect(ctx context.Context, old *streamState) *streamState {
 // too: a source of a stream that is not there is tried again at growing intervals of up to two minutes.
 func (s *Stream) makeSources(ctx context.Context) {
 	for _, spec := range s.spec.sources {
-		if _, err := s.bus.js.Stream(ctx, wire.BucketStream(spec.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		if _, err := s.bus.js.CreateStream(ctx, spec.stream(s.bus.replicas)); err != nil {
-			s.bus.log.Debug("bucket for the events not made", "bucket", spec.Name, "cause", err)
-		}
+		s.makeSource(ctx, spec)
+	}
+}
+
+func (s *Stream) makeSource(ctx context.Context, spec BucketSpec) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout/2) // one that may not be asked for gets no answer
+	defer cancel()
+	if _, err := s.bus.js.Stream(ctx, wire.BucketStream(spec.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return
+	}
+	if _, err := s.bus.js.CreateStream(ctx, spec.stream(s.bus.replicas)); err != nil {
+		s.bus.log.Debug("bucket for the events not made", "bucket", spec.Name, "cause", err)
 	}
 }
 

@@ -108,6 +108,9 @@ func Topology(fns []Function, replicas int) []jetstream.StreamConfig {
 			c := use.Bucket.stream(replicas)
 			all[c.Name] = c
 		}
+		for _, spec := range fn.streams() {
+			all[spec.Name] = spec.stream(replicas)
+		}
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b jetstream.StreamConfig) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -217,6 +217,9 @@ func TriggerSubject(function, op string, ids ...string) string {
 // TriggersOf is the pattern of all triggers of a function.
 func TriggersOf(function string) string { return Subject(triggerPart, function, ">") }
 
+// DeadOf is the pattern of all dead triggers of a function.
+func DeadOf(function string) string { return Subject(deadPart, function, ">") }
+
 // DurableTriggers is the consumer that hands out the triggers of a function.
 func DurableTriggers(function string) string { return servicePart + function }
 

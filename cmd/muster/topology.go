@@ -121,6 +121,9 @@ func nackResources(all []jetstream.StreamConfig) []byte {
 				fmt.Fprintf(&b, "        - source: %q\n          dest: %q\n", t.Source, t.Destination)
 			}
 		}
+		if r := s.RePublish; r != nil {
+			fmt.Fprintf(&b, "  republish:\n    source: %q\n    destination: %q\n", r.Source, r.Destination)
+		}
 		fmt.Fprintf(&b, "  preventDelete: true\n")
 	}
 	return b.Bytes()
