@@ -233,6 +233,7 @@ type (
 				Dest   string
 			} `yaml:"subjectTransforms"`
 		}
+		Republish *struct{ Source, Destination string }
 	}
 )
 
