@@ -49,7 +49,18 @@ func TestAbsorb_WritesProblemsNowAndThen(t *testing.T) {
 	}
 }
 
-// A coordinator whose answers are of no use is replaced like a silent one; one that is at work is not.
+// clocks are what a clock may show of the time that passes, and those of the replicas that look in turn.
+var clocks = map[string]func(d time.Duration) time.Time{
+	"right":     func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(d) },
+	"set back":  func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(-d * 3600) },
+	"set ahead": func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(d * 3600) },
+	"two clocks an hour apart": func(d time.Duration) time.Time {
+		return time.Unix(1000, 0).Add(d + time.Hour*(d/time.Second%2))
+	},
+}
+
+// A coordinator whose answers are of no use is replaced like a silent one; one that is at work is not. What clocks show does
+// not matter.
 func TestAbsorb_ReplacesACoordinatorThatIsOfNoUse(t *testing.T) {
 	peers := []wire.Baseboard{{PartNumber: "p", SerialNumber: "a"}, {PartNumber: "p", SerialNumber: "b"}, {PartNumber: "p", SerialNumber: "c"}}
 	for name, x := range map[string]struct {
@@ -64,23 +75,25 @@ func TestAbsorb_ReplacesACoordinatorThatIsOfNoUse(t *testing.T) {
 		"it is busy":       {answer{Err: wire.Errorf(wire.Busy, "")}, false},
 		"it is recovering": {answer{Err: wire.Errorf(wire.Unavailable, "the secret is being recovered")}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			x.answer.From, x.answer.Op = peers[0], wire.SledCoordinatorStatus
-			r := &record{State: Reconfiguring, RackID: "r", Epoch: 2, Peers: peers, Coordinator: &peers[0], Told: true}
-			now, replaced := time.Unix(1000, 0), time.Duration(-1)
-			for d := time.Duration(0); d < 2*coordinatorSilence && replaced < 0; d += time.Second {
-				absorb(r.clone(), r, []answer{x.answer}, now.Add(d), nil, d)
-				if r.State == Starting {
-					replaced = d
+		for step, clock := range clocks {
+			t.Run(name+", "+step, func(t *testing.T) {
+				x.answer.From, x.answer.Op = peers[0], wire.SledCoordinatorStatus
+				r := &record{State: Reconfiguring, RackID: "r", Epoch: 2, Peers: peers, Coordinator: &peers[0], Told: true}
+				replaced := time.Duration(-1)
+				for d := time.Duration(0); d < 2*coordinatorSilence && replaced < 0; d += time.Second {
+					absorb(r.clone(), r, []answer{x.answer}, clock(d), nil, d)
+					if r.State == Starting {
+						replaced = d
+					}
 				}
-			}
-			if x.replaced != (replaced == coordinatorSilence) || !x.replaced && replaced >= 0 {
-				t.Errorf("replaced after %v: %s", replaced, encodeRecord(r))
-			}
-			if r.refused() {
-				t.Error("it counts as refused at once")
-			}
-		})
+				if x.replaced != (replaced == coordinatorSilence) || !x.replaced && replaced >= 0 {
+					t.Errorf("replaced after %v: %s", replaced, encodeRecord(r))
+				}
+				if r.refused() {
+					t.Error("it counts as refused at once")
+				}
+			})
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ type world struct {
 	made int // ids
 
 	rec     *record                            // as stored; never changed in place
+	since   time.Time                          // when
 	older   []*record                          // what it was before, for drivers that look at an old one
 	configs map[uint64]*wire.RackNetworkConfig // stored, by generation
 	sleds   map[wire.Baseboard]*modelSled
@@ -91,7 +92,7 @@ func (w *world) update(change func(*record) (bool, error)) (changed bool, err er
 	case changed:
 		w.written(w.rec, doc, after)
 		w.older = append(w.older, w.rec)
-		w.rec = doc
+		w.rec, w.since = doc, w.now
 	}
 	return changed, err
 }
@@ -146,13 +147,21 @@ func (w *world) write(driver int) bool {
 		if !doc.exists() {
 			return false, nil
 		}
-		return absorb(r.base, doc, answers, w.now, ids, restateAfter), nil
+		return absorb(r.base, doc, answers, w.now, ids, w.age()), nil
 	})
 	if err != nil {
 		w.t.Fatalf("absorb: %v", err)
 	}
 	w.now = w.now.Add(time.Millisecond)
 	return changed
+}
+
+// age is how long the record is what it is, where that is all that counts; elsewhere as long as it takes.
+func (w *world) age() time.Duration {
+	if w.rec.State == Reconfiguring || w.rec.State == Preparing {
+		return w.now.Sub(w.since)
+	}
+	return restateAfter
 }
 
 // deliver hands a letter over; the answer is a letter of its own. A silent sled gets nothing.

@@ -91,7 +91,7 @@ func absorb(base, r *record, answers []answer, now time.Time, ids []string, age 
 		r.State = Starting
 		problems = append(problems, r.choose(answers)...)
 	case Reconfiguring, Preparing:
-		problems = append(problems, r.coordinate(answers, now)...)
+		problems = append(problems, r.coordinate(answers, now, age)...)
 	case Committing:
 		r.commit(answers, ids)
 		if age >= lostAfter {
@@ -221,7 +221,7 @@ func (r *record) mayCoordinate(id *wire.Identity) bool {
 }
 
 // coordinate takes the coordinator's answer.
-func (r *record) coordinate(answers []answer, now time.Time) (problems []sledProblem) {
+func (r *record) coordinate(answers []answer, now time.Time, age time.Duration) (problems []sledProblem) {
 	for _, a := range answers {
 		if r.Coordinator == nil || a.From != *r.Coordinator {
 			continue
@@ -244,21 +244,22 @@ func (r *record) coordinate(answers []answer, now time.Time) (problems []sledPro
 				useful = false
 			}
 		}
-		r.heard(useful, now)
+		r.heard(useful, now, age)
 	}
 	return problems
 }
 
 // heard notes whether the coordinator gave a useful answer. One that gives none for a while is replaced, whether it is
-// silent or talks nonsense.
-func (r *record) heard(useful bool, now time.Time) {
+// silent or talks nonsense. For how long is told by one replica's own watch, by how long it has asked in vain: what clocks
+// show may be stepped, and differs between replicas.
+func (r *record) heard(useful bool, now time.Time, age time.Duration) {
 	switch {
 	case useful:
 		r.SilentSince = nil
 	case r.SilentSince == nil:
 		at := now.UTC()
 		r.SilentSince = &at
-	case now.Sub(*r.SilentSince) >= coordinatorSilence:
+	case age >= coordinatorSilence:
 		r.handOver()
 	}
 }
