@@ -16,6 +16,7 @@ import (
 var groupCases = conformance{
 	"WhatWaitsIsWrittenOnce":         writtenOnce,
 	"EachOfAGroupGetsItsOwnResult":   ownResults,
+	"EachAloneIsToldItsOwnDocument":  aloneResults,
 	"ManyWritersLoseNothing":         manyWriters,
 	"TwoReplicasLoseNothing":         twoReplicas,
 	"ALostRaceIsNotTheCallers":       lostRace,
@@ -74,6 +75,45 @@ func ownResults(t *testing.T, p *place, key string) {
 	}
 	if got := wantChanged(t, outcome(t, last).Result, all); got != rev {
 		t.Errorf("one group gave revisions %d and %d", rev, got)
+	}
+}
+
+// Changes that are alone are told of nobody else's, nor are their retries, however many wait together.
+func aloneResults(t *testing.T, p *place, key string) {
+	alone := codec
+	alone.Alone = true
+	s := store.New(p.replicas[0], alone, store.Config{})
+	const n = 24
+	var done []<-chan answer
+	from := func(i int) store.Origin {
+		if i%2 == 0 {
+			return store.Origin{}
+		}
+		return request(key, fmt.Sprintf("id%d", i), "body")
+	}
+	take := func(i int) store.Change[tally] {
+		return func(d tally, _ uint64) (bool, error) {
+			clear(d)
+			d["holder"] = i + 1
+			return true, nil
+		}
+	}
+	for i := range n {
+		done = append(done, begin(within(t), s, key, from(i), take(i)))
+	}
+	revisions := map[uint64]bool{}
+	for i, d := range done {
+		a := outcome(t, d)
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		revisions[wantChanged(t, a.Result, tally{"holder": i + 1})] = true
+		if i%2 == 1 {
+			wantSame(t, "a retry", a.Result, update(t, newStore(p.replicas[1]), key, from(i), take(n)))
+		}
+	}
+	if len(revisions) != n {
+		t.Errorf("%d changes are %d revisions", n, len(revisions))
 	}
 }
 

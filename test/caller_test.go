@@ -59,7 +59,7 @@ func read(subject string, reply *nats.Msg) (answer, error) {
 		Code      *wire.Code      `json:"error_code"`
 		Message   *string         `json:"message"`
 		RequestID *string         `json:"request_id"`
-		Status    *int            `json:"status"`
+		Status    any             `json:"status"` // of an answer of resolve a word
 		Retryable *bool           `json:"retryable"`
 		Details   *map[string]any `json:"details"`
 	}
@@ -78,24 +78,28 @@ func read(subject string, reply *nats.Msg) (answer, error) {
 		}
 		return a, nil
 	}
-	if form.Message == nil || form.RequestID == nil || form.Status == nil || form.Retryable == nil || form.Details == nil {
+	status, err := strconv.Atoi(fmt.Sprint(form.Status))
+	if form.Message == nil || form.RequestID == nil || err != nil || form.Retryable == nil || form.Details == nil {
 		return a, fmt.Errorf("an error body that lacks a member: %s", reply.Data)
 	}
 	a.failure = &wire.ErrorBody{
-		Code: *form.Code, Message: *form.Message, RequestID: *form.RequestID, Status: *form.Status,
+		Code: *form.Code, Message: *form.Message, RequestID: *form.RequestID, Status: status,
 		Retryable: *form.Retryable, Details: *form.Details,
 	}
 	want, known := contract[*form.Code]
 	if !known {
 		want, known = joinContract[*form.Code]
 	}
+	if !known {
+		want, known = resolveContract[*form.Code]
+	}
 	switch {
 	case !known:
 		return a, fmt.Errorf("unknown error_code in %s", reply.Data)
-	case want.status != *form.Status, want.retryable != *form.Retryable:
+	case want.status != status, want.retryable != *form.Retryable:
 		return a, fmt.Errorf("%s must have status %d and retryable %t: %s", *form.Code, want.status, want.retryable, reply.Data)
-	case code != strconv.Itoa(*form.Status):
-		return a, fmt.Errorf("the header says status %q, the body %d", code, *form.Status)
+	case code != strconv.Itoa(status):
+		return a, fmt.Errorf("the header says status %q, the body %d", code, status)
 	case message != *form.Message:
 		return a, fmt.Errorf("the header says %q, the body %q", message, *form.Message)
 	case len(*form.Message) > 512:
@@ -215,4 +219,15 @@ var joinContract = map[wire.Code]struct {
 	"StillInitializing":                  {409, false},
 	"AlreadyInitialized":                 {409, false},
 	"InitializationFailed":               {409, false},
+}
+
+// resolveContract is the table of resolve's own error codes.
+var resolveContract = map[wire.Code]struct {
+	status    int
+	retryable bool
+}{
+	"ServiceNotFound": {404, false},
+	"LeaseExpired":    {410, false},
+	"NotResolvedYet":  {503, true},
+	"TooStale":        {503, true},
 }

@@ -160,6 +160,7 @@ type linearClient struct {
 	rand    *rand.Rand
 	seen    uint64 // the last revision it was told of
 	patient bool   // repeats what failed, under the same id
+	tally   *tally // nil: nobody counts, and whoever gets no answer gives up
 }
 
 func (c *linearClient) run(n int, began time.Time) (history []porcupine.Operation, err error) {
@@ -196,9 +197,10 @@ func (c *linearClient) ask(in asked, id string) (told, error) {
 	if c.patient || c.id%2 == 0 {
 		headers = []string{"Muster-Request-Id", id}
 	}
-	for end := time.Now().Add(startLimit); ; <-time.After(20 * time.Millisecond) {
-		a, err := try(c.nc, 10*time.Second, c.via[c.rand.IntN(2)].subject(op), body, headers...)
+	for end := time.Now().Add(c.tally.limit()); ; <-time.After(20 * time.Millisecond) {
+		a, err := c.tally.try(c.nc, 10*time.Second, c.via[c.rand.IntN(len(c.via))].subject(op), body, headers...)
 		switch {
+		case err != nil && c.tally != nil && time.Now().Before(end):
 		case err != nil:
 			return told{}, err
 		case a.failure == nil:

@@ -45,6 +45,7 @@ var leases = store.Codec[*lease]{
 		}
 		return l.ttl
 	},
+	Alone: true, // else who registers together with another would be told the other's token
 }
 
 func decodeLease(value []byte) (*lease, error) {

@@ -12,6 +12,9 @@ import (
 // commit tries once to commit a group of one key. It returns those that lost a race and are to be tried again; all
 // others have their outcome.
 func (s *Store[D]) commit(key string, group []*waiter[D]) []*waiter[D] {
+	if s.codec.Alone && len(group) > 1 {
+		return s.oneByOne(key, group)
+	}
 	base, fresh, err := s.base(key)
 	if err != nil {
 		return s.unreadable(group, err)
@@ -217,7 +220,7 @@ func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], 
 // It calls done, then or later, with what commit would return; if it cannot, it returns false and has done nothing.
 func (s *Store[D]) quick(key string, group []*waiter[D], done func(lost []*waiter[D])) bool {
 	base := s.guesses.get(key, s.log.Epoch())
-	if base == nil || base.size > quickSize || s.leadOn(base).full() {
+	if base == nil || base.size > quickSize || s.leadOn(base).full() || s.codec.Alone && len(group) > 1 {
 		return false
 	}
 	for _, w := range group {
@@ -250,12 +253,17 @@ func (s *Store[D]) quick(key string, group []*waiter[D], done func(lost []*waite
 const quickSize = 16 << 10
 
 // oversize ends a group whose document would not fit: one by one, so that only those that make it too large fail.
-func (s *Store[D]) oversize(key string, group []*waiter[D], size, limit int) (lost []*waiter[D]) {
+func (s *Store[D]) oversize(key string, group []*waiter[D], size, limit int) []*waiter[D] {
 	if len(group) == 1 {
 		group[0].refusal = TooLarge("the record of "+key, size, limit)
 		s.finishRefused(group[0])
 		return nil
 	}
+	return s.oneByOne(key, group)
+}
+
+// oneByOne commits each of a group by itself.
+func (s *Store[D]) oneByOne(key string, group []*waiter[D]) (lost []*waiter[D]) {
 	for i := range group {
 		lost = append(lost, s.commit(key, group[i:i+1])...)
 	}

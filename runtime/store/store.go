@@ -36,6 +36,10 @@ type Codec[D any] struct {
 	Encode func(D) []byte
 	Clone  func(D) D             // a copy that can be changed while the original is read
 	TTL    func(D) time.Duration // after which the document is gone unless it is written again; nil: never
+
+	// Alone has each change be a revision of its own, for documents that hold what only the caller of that change may know.
+	// Otherwise callers whose changes are written together are all told the document that came out in the end.
+	Alone bool
 }
 
 // Change changes a document in place and tells whether it did. rev is the revision that the document was stored at, 0

@@ -1,0 +1,202 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/runtime/natstest"
+)
+
+// TestWhole has callers of every kind work on three servers and two replicas while one fault follows the other, and then
+// looks at what is stored: nothing acknowledged is missing, nothing is there twice, and all that callers were told fits
+// together. With SOAK=1h in the environment the faults go on for an hour, in any order.
+func TestWhole(t *testing.T) {
+	soak, err := time.ParseDuration(os.Getenv("SOAK"))
+	if err != nil && os.Getenv("SOAK") != "" {
+		t.Fatalf("SOAK: %v", err)
+	}
+	if soak == 0 {
+		t.Parallel()
+	}
+	w := startWhole(t)
+	for name, work := range map[string]func() error{
+		"declare": w.declares, "leases": w.leases, "keeper": w.keepsLease, "rack a": w.racks("a"), "rack b": w.racks("b"),
+	} {
+		w.go_(name, work)
+	}
+	for i := range 6 {
+		w.go_(fmt.Sprintf("stubborn %d", i), w.stubborn(i))
+	}
+	for i := range 2 {
+		w.go_(fmt.Sprintf("lookups %d", i), w.lookups(i))
+	}
+	w.go_("probe", w.probe.run)
+	natstest.Eventually(t, wholeLimit, "all kinds of work have begun", func() bool { return w.failed() || w.busy() })
+	for end, n := time.Now().Add(soak), 0; !w.failed() && (n < len(faults) || time.Now().Before(end)); n++ {
+		w.inject(faults[n%len(faults)])
+	}
+	w.end()
+	w.check()
+	w.report()
+}
+
+// whole is the product on three servers, and all who use it.
+type whole struct {
+	t        *testing.T
+	servers  []*natsProcess
+	replicas [2]*program
+	conns    []*nats.Conn
+	url      string
+	tally    *tally
+	probe    *probe
+	fleet    *fleet // for what is stored of racks
+
+	ctx    context.Context
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	broken atomic.Bool
+
+	windows  []window
+	injected map[string]int
+	gaps     map[string]time.Duration // longest unavailability for writers, by fault
+	blind    map[string]time.Duration // and for lookups
+
+	callers []*stubborn
+	keeper  keeper
+
+	mu                           sync.Mutex
+	histories, operations, racks_ int
+}
+
+func startWhole(t *testing.T) *whole {
+	t.Helper()
+	w := &whole{
+		t: t, servers: startServers(t, 3), tally: newTally(), injected: map[string]int{},
+		gaps: map[string]time.Duration{}, blind: map[string]time.Duration{},
+	}
+	w.url = urlOf(w.servers)
+	for i := range w.replicas {
+		w.replicas[i] = w.replica()
+	}
+	for i := range 4 { // each at home at another server, and knowing all
+		urls := make([]string, len(w.servers))
+		for j := range urls {
+			urls[j] = w.servers[(i+j)%len(urls)].url
+		}
+		w.conns = append(w.conns, natstest.Connect(t, strings.Join(urls, ","), nats.DontRandomize(), nats.PingInterval(time.Second)))
+	}
+	w.fleet = &fleet{t: t, nc: w.conns[0], log: &output{}}
+	w.probe = &probe{w: w}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		w.stop()
+		w.wg.Wait()
+	})
+	return w
+}
+
+// replica starts a replica of all functions.
+func (w *whole) replica() *program {
+	return serveProcess(w.t, w.url, "--replicas", "3")
+}
+
+func (w *whole) nc(i int) *nats.Conn { return w.conns[i%len(w.conns)] }
+
+// go_ runs a piece of work until it fails or all is stopped.
+func (w *whole) go_(name string, work func() error) {
+	w.wg.Go(func() {
+		if err := work(); err != nil {
+			w.broken.Store(true)
+			w.t.Errorf("%s: %v", name, err)
+		}
+	})
+}
+
+// each calls f with 0, 1, … until it fails or all is stopped.
+func (w *whole) each(pause time.Duration, f func(n int) error) error {
+	for n := 0; ; n++ {
+		if err := f(n); err != nil {
+			return err
+		}
+		select {
+		case <-w.ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (w *whole) failed() bool { return w.broken.Load() || w.t.Failed() }
+
+// busy tells whether every kind of work was done once.
+func (w *whole) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.histories > 2 && w.racks_ > 0 && w.keeper.answers.Load() > 0
+}
+
+// end lets everybody finish what is under way.
+func (w *whole) end() {
+	w.stop()
+	w.wg.Wait()
+}
+
+// check looks at what is stored when all is done.
+func (w *whole) check() {
+	t := w.t
+	w.tally.mu.Lock()
+	wrong := errors.Join(w.tally.wrong...)
+	w.tally.mu.Unlock()
+	if wrong != nil {
+		t.Errorf("answers that are none: %v", wrong)
+	}
+	for i, u := range w.tally.lost(w.windows) {
+		if i == 10 {
+			t.Error("and more")
+			break
+		}
+		t.Errorf("nobody answered %v", u)
+	}
+	kv := wanted(t, w.nc(0))
+	for _, c := range w.callers {
+		c.check(t, kv)
+	}
+	for _, rack := range []string{"a", "b"} {
+		w.fleet.sound(rack)
+	}
+}
+
+// report tells the numbers.
+func (w *whole) report() {
+	w.t.Logf("%v", w.tally)
+	w.t.Logf("%d histories with %d operations are linearizable, %d racks joined", w.histories, w.operations, w.racks_)
+	total := 0
+	var names []string
+	for name, n := range w.injected {
+		total += n
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	w.t.Logf("%d faults:", total)
+	for _, name := range names {
+		w.t.Logf("%4d × %-34s longest without a write %v, without a lookup %v", w.injected[name], name,
+			w.gaps[name].Round(time.Millisecond), w.blind[name].Round(time.Millisecond))
+	}
+	acked := 0
+	for _, c := range w.callers {
+		acked += len(c.acked)
+	}
+	if !w.t.Failed() {
+		w.t.Logf("%d changes acknowledged on hives of their own: 0 lost, 0 duplicated", acked)
+	}
+}
