@@ -242,7 +242,7 @@ func (c *stubborn) insist(st, id string) (answer, error) {
 }
 
 func (c *stubborn) insistOn(op, body string, headers []string) (a answer, err error) {
-	for end := time.Now().Add(c.tally.limit()); time.Now().Before(end); {
+	for end := time.Now().Add(c.tally.limit()); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 		if a, err = c.tally.try(c.nc, time.Second, "muster.declare."+op, body, headers...); err == nil && (a.failure == nil || !a.failure.Retryable) {
 			return a, nil
 		}

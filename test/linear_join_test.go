@@ -51,7 +51,7 @@ var rackModel = porcupine.Model{
 		case out.refused != "":
 			return false, now
 		case !exists:
-			return out.changed && out.generation == 1, rackState{id: out.id, config: in.config, generation: 1}
+			return out.changed && out.generation > 0, rackState{id: out.id, config: in.config, generation: out.generation}
 		case same:
 			return !out.changed && out.id == now.id && out.generation == now.generation, now
 		}

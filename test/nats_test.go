@@ -31,6 +31,7 @@ http: %q
 max_payload: 256KB
 max_pending: 1MB
 write_deadline: "2s"
+logtime: false
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 1GB, max_memory_store: 64MB }
 `
 

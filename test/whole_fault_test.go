@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -215,20 +216,22 @@ func (w *whole) tooLarge() {
 
 // noRoom takes from the declarations' bucket the room for more. Writes are refused, reads go on, and with room they work again.
 func (w *whole) noRoom() {
-	js, err := jetstream.New(w.nc(2), jetstream.WithDefaultTimeout(startLimit))
+	js, err := jetstream.New(w.nc(2))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	limit := func(bytes func(jetstream.StreamState) int64) {
 		w.t.Helper()
 		natstest.Eventually(w.t, wholeLimit, "the bucket's limit is changed", func() bool {
-			s, err := js.Stream(ctx(w.t), "KV_muster_wanted")
+			once, cancel := context.WithTimeout(w.ctx, 3*time.Second)
+			defer cancel()
+			s, err := js.Stream(once, "KV_muster_wanted")
 			if err != nil {
 				return false
 			}
 			config := s.CachedInfo().Config
 			config.MaxBytes = bytes(s.CachedInfo().State)
-			_, err = js.UpdateStream(ctx(w.t), config)
+			_, err = js.UpdateStream(once, config)
 			return err == nil
 		})
 	}

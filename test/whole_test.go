@@ -74,7 +74,7 @@ type whole struct {
 	callers []*stubborn
 	keeper  keeper
 
-	mu                           sync.Mutex
+	mu                            sync.Mutex
 	histories, operations, racks_ int
 }
 

@@ -93,6 +93,7 @@ var codec = store.Codec[*record]{
 	Decode: decodeRecord,
 	Encode: encodeRecord,
 	Clone:  (*record).clone,
+	Alone:  true, // else who asks for the accepted config is told the generation of a correction that comes with it
 }
 
 // members are the names of the members that we know, made once.
