@@ -32,15 +32,15 @@ func TestWhole(t *testing.T) {
 	for name, work := range map[string]func() error{
 		"declare": w.declares, "leases": w.leases, "keeper": w.keepsLease, "rack a": w.racks("a"), "rack b": w.racks("b"),
 	} {
-		w.go_(name, work)
+		w.begin(name, work)
 	}
 	for i := range 6 {
-		w.go_(fmt.Sprintf("stubborn %d", i), w.stubborn(i))
+		w.begin(fmt.Sprintf("stubborn %d", i), w.stubborn(i))
 	}
 	for i := range 2 {
-		w.go_(fmt.Sprintf("lookups %d", i), w.lookups(i))
+		w.begin(fmt.Sprintf("lookups %d", i), w.lookups(i))
 	}
-	w.go_("probe", w.probe.run)
+	w.begin("probe", w.probe.run)
 	natstest.Eventually(t, wholeLimit, "all kinds of work have begun", func() bool { return w.failed() || w.busy() })
 	for end, n := time.Now().Add(soak), 0; !w.failed() && (n < len(faults) || time.Now().Before(end)); n++ {
 		w.inject(faults[n%len(faults)])
@@ -75,7 +75,7 @@ type whole struct {
 	keeper  keeper
 
 	mu                            sync.Mutex
-	histories, operations, racks_ int
+	histories, operations, joined int
 }
 
 func startWhole(t *testing.T) *whole {
@@ -112,8 +112,8 @@ func (w *whole) replica() *program {
 
 func (w *whole) nc(i int) *nats.Conn { return w.conns[i%len(w.conns)] }
 
-// go_ runs a piece of work until it fails or all is stopped.
-func (w *whole) go_(name string, work func() error) {
+// begin runs a piece of work until it fails or all is stopped.
+func (w *whole) begin(name string, work func() error) {
 	w.wg.Go(func() {
 		if err := work(); err != nil {
 			w.broken.Store(true)
@@ -142,7 +142,7 @@ func (w *whole) failed() bool { return w.broken.Load() || w.t.Failed() }
 func (w *whole) busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.histories > 2 && w.racks_ > 0 && w.keeper.answers.Load() > 0
+	return w.histories > 2 && w.joined > 0 && w.keeper.answers.Load() > 0
 }
 
 // end lets everybody finish what is under way.
@@ -179,7 +179,7 @@ func (w *whole) check() {
 // report tells the numbers.
 func (w *whole) report() {
 	w.t.Logf("%v", w.tally)
-	w.t.Logf("%d histories with %d operations are linearizable, %d racks joined", w.histories, w.operations, w.racks_)
+	w.t.Logf("%d histories with %d operations are linearizable, %d racks joined", w.histories, w.operations, w.joined)
 	total := 0
 	var names []string
 	for name, n := range w.injected {

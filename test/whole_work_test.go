@@ -142,7 +142,7 @@ func (w *whole) racks(rack string) func() error {
 				return fmt.Errorf("generation %d is completed, and the status is %s: %w", completed, a.raw, err)
 			}
 			w.mu.Lock()
-			w.racks_++
+			w.joined++
 			w.mu.Unlock()
 			return nil
 		})
