@@ -227,16 +227,17 @@ func TestIfRevision_OfManyAtOnceOneWins(t *testing.T) {
 	for _, withID := range []bool{false, true} {
 		r := newRig()
 		base := r.mustSet(t, "h", "a", wire.Up).Revision
-		hold := make(chan struct{})
+		held, hold := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		r.wantedLog.Fault(func(op, _ string) error {
 			if op == "write" {
-				once.Do(func() { <-hold }) // all others wait behind this one
+				once.Do(func() { close(held); <-hold }) // all others wait behind this one
 			}
 			return nil
 		})
 		// The one that holds up the others is for another revision than theirs.
 		first := begin(t, r.set, &runtime.Request[wire.Set]{IDs: []string{"h", "first"}, Body: wire.Set{State: wire.Up, IfRevision: &base}})
+		<-held
 		next := base + 1
 		var others []chan answer
 		for i := range 20 {
