@@ -225,7 +225,10 @@ type (
 		AllowDirect                                    bool   `yaml:"allowDirect"`
 		AllowAtomicPublish                             bool   `yaml:"allowAtomicPublish"`
 		PreventDelete                                  bool   `yaml:"preventDelete"`
-		Sources                                        []struct {
+		Republish                                      struct {
+			Source, Destination string
+		}
+		Sources []struct {
 			Name              string
 			FilterSubject     string `yaml:"filterSubject"`
 			SubjectTransforms []struct {
