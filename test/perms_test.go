@@ -339,8 +339,8 @@ func (s *lockedServer) unused(log *trace) (all []string) {
 		for verb, subjects := range map[string][]string{"PUB ": p.publish, "SUB ": p.subscribe} {
 			for _, subject := range subjects {
 				by := did[board.ReplaceAllString(user, "*")]
-				if strings.Contains(subject, ".STREAM.CREATE.") {
-					by = anybody // the first function that needs a bucket makes it
+				if strings.Contains(subject, ".STREAM.CREATE.") || strings.Contains(subject, ".STREAM.INFO.") {
+					by = anybody // the first function that needs a bucket or a stream looks for what it is made of, and makes it
 				}
 				if seldom[subject] == "" && !used(by, verb+subject) {
 					all = append(all, fmt.Sprintf("%s may %s%s and never did", user, verb, subject))
