@@ -225,10 +225,7 @@ type (
 		AllowDirect                                    bool   `yaml:"allowDirect"`
 		AllowAtomicPublish                             bool   `yaml:"allowAtomicPublish"`
 		PreventDelete                                  bool   `yaml:"preventDelete"`
-		Republish                                      struct {
-			Source, Destination string
-		}
-		Sources []struct {
+		Sources                                        []struct {
 			Name              string
 			FilterSubject     string `yaml:"filterSubject"`
 			SubjectTransforms []struct {
