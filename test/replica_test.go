@@ -13,7 +13,7 @@ import (
 	"muster/runtime/natstest"
 )
 
-// replica is the function declare in this process, on its own connection.
+// replica is a function in this process, on its own connection.
 type replica struct {
 	t       testing.TB
 	name    string // the function's name: the token behind muster. in its subjects
@@ -28,25 +28,35 @@ type replica struct {
 // buckets and nothing else, so that a caller can choose between them.
 func startReplica(t testing.TB, url, name string, replicas int) *replica {
 	t.Helper()
-	r := connectReplica(t, url, name, replicas)
+	return connectReplica(t, url, name, replicas).ready()
+}
+
+// ready returns once it is.
+func (r *replica) ready() *replica {
+	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	natstest.Eventually(t, startLimit, "replica "+name+" is ready", func() bool { return r.problem(ctx) == "" })
+	natstest.Eventually(r.t, startLimit, "replica "+r.name+" is ready", func() bool { return r.problem(ctx) == "" })
 	return r
 }
 
 // connectReplica is startReplica without the wait.
 func connectReplica(t testing.TB, url, name string, replicas int) *replica {
 	t.Helper()
-	log := &output{}
-	bus, err := runtime.Connect(runtime.Options{
-		Name: name, Dial: runtime.URL(url), Replicas: replicas,
-		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	return connectFunction(t, url, name, replicas, func(bus *runtime.Bus, _ *slog.Logger) runtime.Function {
+		return declare.New(declare.Deps{Wanted: bus.Bucket(runtime.Wanted), Reported: bus.Bucket(runtime.Reported), Now: time.Now})
 	})
+}
+
+func connectFunction(t testing.TB, url, name string, replicas int, makeFunction func(*runtime.Bus, *slog.Logger) runtime.Function) *replica {
+	t.Helper()
+	log := &output{}
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	bus, err := runtime.Connect(runtime.Options{Name: name, Dial: runtime.URL(url), Replicas: replicas, Log: logger})
 	if err != nil {
 		t.Fatalf("connect replica %s: %v", name, err)
 	}
-	fn := declare.New(declare.Deps{Wanted: bus.Bucket(runtime.Wanted), Reported: bus.Bucket(runtime.Reported), Now: time.Now})
+	fn := makeFunction(bus, logger)
 	fn.Name = name
 	r := &replica{t: t, name: name, bus: bus, fn: fn, reg: prometheus.NewRegistry()}
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
