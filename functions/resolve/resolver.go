@@ -197,7 +197,11 @@ func (r *resolver) learn(ctx context.Context, a asked) {
 	}
 	before := k.progress.status
 	k.progress = k.progress.after(a.result)
-	k.next = time.Now().Add(dns.Next(a.result, k.progress.failures, rand.Float64()))
+	wait := dns.Next(a.result, k.progress.failures, rand.Float64())
+	if a.result.TTL == time.Second { // the least it can be; an answer shared with another service is older than that
+		wait -= time.Since(a.result.At)
+	}
+	k.next = time.Now().Add(wait)
 	if k.progress.status != before {
 		r.Log.Info("service resolved otherwise", "service", a.service, "old", before, "new", k.progress.status, "backends", len(k.progress.backends), "reason", k.progress.reason)
 	}
