@@ -146,7 +146,7 @@ type watching struct {
 }
 
 type sighting struct {
-	at time.Time
+	at, answered time.Time
 	found
 }
 
@@ -171,7 +171,7 @@ func watchLookups(t *testing.T, nc *nats.Conn, at *replica, service string, ever
 				t.Errorf("lookup of %s: %v: %s", service, err, f.raw)
 			}
 			w.mu.Lock()
-			w.seen = append(w.seen, sighting{asked, f})
+			w.seen = append(w.seen, sighting{asked, time.Now(), f})
 			w.mu.Unlock()
 			select {
 			case <-end:
