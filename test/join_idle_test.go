@@ -39,7 +39,7 @@ func TestIdleRacksCostNoTraffic(t *testing.T) {
 
 	var mu sync.Mutex
 	announced, traffic := map[string]int{}, map[string]int{}
-	ofReplicas := regexp.MustCompile(`^(\$JS\.API\.(STREAM\.INFO|CONSUMER\.(MSG\.NEXT|CREATE|INFO))\.KV_muster_|\$JS\.EVENT\.|_INBOX\.)`)
+	ofReplicas := regexp.MustCompile(`^(\$JS\.API\.(STREAM\.INFO|CONSUMER\.(MSG\.NEXT|CREATE|INFO))\.(KV_muster_|MUSTER_)|\$JS\.EVENT\.|\$JS\.S\.|_INBOX\.)`) // $JS.S: the events stream and the servers' own heartbeats
 	spy := natstest.Connect(t, f.node.URL())
 	begun := time.Now()
 	if _, err := spy.Subscribe(">", func(m *nats.Msg) {
