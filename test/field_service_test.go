@@ -121,8 +121,13 @@ func micro(t *testing.T, nc *nats.Conn, subject string) microReply {
 // endpoints are those of $SRV.INFO by name.
 func endpoints(t *testing.T, nc *nats.Conn) map[string]microEndpoint {
 	t.Helper()
+	return endpointsOf(t, nc, "declare")
+}
+
+func endpointsOf(t *testing.T, nc *nats.Conn, function string) map[string]microEndpoint {
+	t.Helper()
 	ops := map[string]microEndpoint{}
-	for _, e := range micro(t, nc, "$SRV.INFO.muster-declare").Endpoints {
+	for _, e := range micro(t, nc, "$SRV.INFO.muster-"+function).Endpoints {
 		ops[e.Name] = e
 	}
 	return ops
@@ -146,10 +151,15 @@ type opSchema struct {
 
 func schemasOf(t *testing.T, nc *nats.Conn) map[string]opSchema {
 	t.Helper()
+	return schemasIn(t, nc, "declare")
+}
+
+func schemasIn(t *testing.T, nc *nats.Conn, function string) map[string]opSchema {
+	t.Helper()
 	var s struct {
 		Ops map[string]opSchema `json:"ops"`
 	}
-	ask(t, nc, "muster.declare.schema", "").into(t, &s)
+	ask(t, nc, "muster."+function+".schema", "").into(t, &s)
 	return s.Ops
 }
 
