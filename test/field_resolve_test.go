@@ -160,7 +160,7 @@ func TestField_B048_ResolveErrorCodes(t *testing.T) {
 // What resolve sends whether anybody asks or not.
 var resolvesOwn = regexp.MustCompile(`^(_INBOX\..*|\$JS\.EVENT\.ADVISORY\..*|\$JS\.ACK\..*|\$KV\.muster_resolved\._resolver|` +
 	`\$JS\.API\.(STREAM\.(INFO|MSG\.GET)|CONSUMER\.(CREATE|DELETE))\.(KV_muster_(services|backends|resolved)|MUSTER_[A-Z]+)(\..*)?|` +
-	`\$JS\.API\.(STREAM\.NAMES|INFO))$`)
+	`\$JS\.API\.(STREAM\.NAMES|INFO|CONSUMER\.MSG\.NEXT\.MUSTER_TRIGGERS\.muster-resolve)|\$JS\.S\.[A-Za-z0-9]+)$`)
 
 func TestField_B124_NamesOfServices(t *testing.T) {
 	t.Parallel()

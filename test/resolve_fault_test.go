@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -328,5 +329,54 @@ func TestResolveOnThreeNodes(t *testing.T) {
 	stop()
 	if n, name, _ := s.Busiest(); n > 1 {
 		t.Errorf("%d queries within a second for %s", n, name)
+	}
+}
+
+// Replicas are stopped in good order and begun again, in turn: no lookup is lost, and none is told less than before.
+func TestResolveInARoll(t *testing.T) {
+	t.Parallel()
+	n := natstest.Start(t)
+	nc := natstest.Connect(t, n.URL())
+	s := dnstest.Start(t)
+	s.Zone(zone("named", 10, 2)...)
+	replicas := []*program{serveProcess(t, n.URL(), "resolve"), serveProcess(t, n.URL(), "resolve")}
+	defineDNS(t, nc, plainSubject, "named", s)
+	ask(t, nc, "muster.resolve.define.fixed", `{"static":{"a":"[fd00::1]:80"}}`).ok(t)
+	register(t, nc, nil, "leased", "b", "1h")
+	var watches []*watching
+	for service, want := range rightOf {
+		becomes(t, nc, nil, service, want, startLimit)
+		for range 2 {
+			watches = append(watches, watchLookups(t, nc, nil, service, 2*time.Millisecond, func(f found) error {
+				if f.String() != want {
+					return fmt.Errorf("not %s", want)
+				}
+				return nil
+			}))
+		}
+	}
+	for i := range 4 {
+		old := replicas[i%2]
+		old.signal(syscall.SIGTERM)
+		if code := old.waitExit(startLimit); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		replicas[i%2] = serveProcess(t, n.URL(), "resolve")
+	}
+	asked := 0
+	for _, w := range watches {
+		w.stop()
+		for _, seen := range w.all() {
+			asked++
+			if seen.String() == " -" {
+				t.Error("a lookup was lost")
+			}
+		}
+	}
+	if asked < 200 {
+		t.Errorf("%d lookups show little", asked)
+	}
+	if most, name, _ := s.Busiest(); most > 1 {
+		t.Errorf("%d queries within a second for %s", most, name)
 	}
 }

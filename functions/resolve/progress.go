@@ -30,6 +30,14 @@ func begin(r *record, age func() time.Time) progress {
 	return p
 }
 
+// resume goes on from a copy that the replica before has kept until now. What it was told still holds.
+func resume(c *copied, stored time.Time) progress {
+	return progress{
+		answered: true, backends: c.Backends, complete: c.Complete, observed: stored.Add(-time.Duration(c.AgeMS) * time.Millisecond),
+		ttl: c.ttl, status: c.Status, reason: c.Reason,
+	}
+}
+
 // after is the progress once a result has come.
 //
 //	answer, partial   fresh; what could not be resolved keeps its last address

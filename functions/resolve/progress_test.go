@@ -163,3 +163,15 @@ func TestProgressNeverEmptyUnlessItWasSaid(t *testing.T) {
 		}
 	})
 }
+
+// A copy that is kept up is as good as the answers that it was made of.
+func TestProgressGoesOnFromACopy(t *testing.T) {
+	c := copyOf(dnsSource, "fresh", 500, 5*time.Second, "", "a", "b")
+	p := resume(c.Value, c.Stored)
+	if p.status != "fresh" || names(p.backends) != "a b" || !p.complete || !p.observed.Equal(at(-0.5)) || p.ttl != 5*time.Second || !p.answered {
+		t.Errorf("got %+v", p)
+	}
+	if n := p.after(said(dns.Absent, 1)); n.status != "stale" || names(n.backends) != "a b" {
+		t.Errorf("one absence is believed right after a takeover: %+v", n)
+	}
+}

@@ -102,10 +102,15 @@ func New(deps Deps) runtime.Function {
 // ready is a line of /readyz: whether this replica sees what it answers from.
 func (f *function) ready() []runtime.Check {
 	c := runtime.Check{Name: "view of services and backends", OK: true}
-	if !f.services.Synced() || !f.backends.Synced() || !f.copied.Synced() {
+	if !f.sees() {
 		c.OK, c.Detail = false, "not read yet"
 	}
 	return []runtime.Check{c}
+}
+
+// sees tells whether this replica has ever read what it answers from.
+func (f *function) sees() bool {
+	return f.services.Synced() && f.backends.Synced() && f.copied.Synced()
 }
 
 // see gathers what this replica knows of a service.

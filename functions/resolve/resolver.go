@@ -130,8 +130,16 @@ func (r *resolver) look(ctx context.Context, service string, now time.Time) {
 	if k.of != of || k.status == "" {
 		k.of, k.status, k.written = of, wire.StatusUnresolved, time.Time{}
 		if kind == wire.SourceDNS {
-			k.progress = begin(s.record.Value, func() time.Time { return r.lastHeard(s, now) })
 			k.next = r.begun.Add(resolverPause)
+			if c := s.copied; c != nil && c.Err == nil && !c.Gone && c.Value.Of == of && c.Value.Status != wire.StatusUnresolved {
+				k.progress = resume(c.Value, c.Stored)
+				k.status = k.progress.status
+				if due := k.progress.observed.Add(k.progress.ttl); k.status == wire.StatusFresh && due.After(k.next) {
+					k.next = due
+				}
+			} else {
+				k.progress = begin(s.record.Value, func() time.Time { return r.lastHeard(s, now) })
+			}
 		}
 	}
 	if kind == wire.SourceDNS {
@@ -337,7 +345,14 @@ func (r *resolver) forget(ctx context.Context, service string, follows uint64) {
 	})
 }
 
-// chair is the work of resolving, which one replica does.
+// chair is the work of resolving, which one replica does: one that sees what there is, and so goes on where another ended.
 func (f *function) chair(ctx context.Context) {
+	for !f.sees() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 	runtime.Chair{Log: f.copies, Key: wire.KeyResolver, Name: "resolver", Say: f.Log}.Hold(ctx, f.resolve)
 }
