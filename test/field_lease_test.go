@@ -207,3 +207,48 @@ func TestRemoveService(t *testing.T) {
 	register(t, r.nc, r.b, "mgs", "mgs0", "30s")
 	becomes(t, r.nc, r.a, "mgs", "fresh mgs0", time.Second+late)
 }
+
+// A remove and a registration at once: either the registrant is told by its next heartbeat, or its backend is there, and
+// when it has ended the service is known to be empty.
+func TestRemoveRacesRegister(t *testing.T) {
+	t.Parallel()
+	r := newResolvers(t)
+	kept := 0
+	for i := range 30 {
+		service := fmt.Sprintf("s%d", i)
+		register(t, r.nc, r.a, service, "first", "1h")
+		answers := together(t, r.nc, 3, func(j int) request {
+			if j == 1 {
+				return request{r.a.subject("remove." + service), "", nil}
+			}
+			return request{r.b.subject(fmt.Sprintf("register.%s.b%d", service, j)), `{"address":"[fd00::1]:80"}`, nil}
+		})
+		answers[1].ok(t)
+		var left []string
+		leases := map[string]string{}
+		for _, j := range []int{0, 2} {
+			var l wire.Lease
+			answers[j].into(t, &l)
+			backend := fmt.Sprintf("b%d", j)
+			if a := ask(t, r.nc, r.a.subject("heartbeat."+service+"."+backend), withLease(l.Lease)); a.failure != nil {
+				a.refused(t, wire.LeaseExpired)
+				continue
+			}
+			left, leases[backend] = append(left, backend), l.Lease
+		}
+		if len(left) == 0 {
+			continue
+		}
+		kept++
+		for _, at := range []*replica{r.a, r.b} {
+			becomes(t, r.nc, at, service, "fresh "+strings.Join(left, " "), time.Second+late)
+		}
+		for backend, lease := range leases {
+			ask(t, r.nc, r.a.subject("deregister."+service+"."+backend), withLease(lease)).ok(t)
+		}
+		for _, at := range []*replica{r.a, r.b} {
+			becomes(t, r.nc, at, service, "fresh -", time.Second+late)
+		}
+	}
+	t.Logf("%d of 30 registered after the remove", kept)
+}
