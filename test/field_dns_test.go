@@ -82,7 +82,7 @@ func TestField_B086_FailingDNSIsNotAnEmptyService(t *testing.T) {
 			})
 		}
 	}
-	natstest.Eventually(t, startLimit, "it lasts", func() bool { return time.Since(began) > 8*time.Second })
+	natstest.Eventually(t, startLimit, "it lasts", func() bool { return time.Since(began) > 6*time.Second })
 	for what, w := range watches {
 		w.stop()
 		var last sighting

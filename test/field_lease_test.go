@@ -123,7 +123,7 @@ func TestField_B094_LateHeartbeat(t *testing.T) {
 		headers []string
 	}
 	var all []beat
-	for i, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 7 * time.Second} {
+	for i, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second} {
 		for j, at := range []*replica{r.a, r.b} {
 			for k, headers := range [][]string{nil, {"Muster-Request-Id", fmt.Sprintf("beat-%d-%d", i, j)}} {
 				all = append(all, beat{backend: fmt.Sprintf("b%d-%d-%d", i, j, k), at: at, after: after, headers: headers})
