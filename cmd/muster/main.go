@@ -35,6 +35,8 @@ type cli struct {
 	Hive     hives    `cmd:"" help:"Run on a hive: carry out its declaration and report."`
 	Call     call     `cmd:"" help:"Send one request and print the reply."`
 	Watch    watch    `cmd:"" help:"Show progress as it happens."`
+	Dead     dead     `cmd:"" help:"List, show and replay triggers that failed for good."`
+	AsyncAPI asyncapi `cmd:"" name:"asyncapi" help:"Print the AsyncAPI document of all subjects."`
 	Perms    perms    `cmd:"" help:"Print or make NATS users with exact permissions."`
 	Topology topology `cmd:"" help:"Print the buckets and streams that Muster keeps, as files for nats stream add."`
 	Certs    certs    `cmd:"" help:"Make a certificate authority and a server certificate for NATS."`
