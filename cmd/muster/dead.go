@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -71,6 +72,9 @@ func each(ctx context.Context, s jetstream.Stream, f func(*jetstream.RawStreamMs
 
 // letter reads a dead letter; with a subject the first one from seq on.
 func letter(ctx context.Context, s jetstream.Stream, seq uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	if seq == 0 { // asks for nothing
+		return nil, jetstream.ErrMsgNotFound
+	}
 	ctx, cancel := context.WithTimeout(ctx, deadCall)
 	defer cancel()
 	m, err := s.GetMsg(ctx, seq, opts...)
@@ -115,6 +119,9 @@ func (c deadShow) Run(ctx context.Context, std streams) error {
 	}
 	fmt.Fprintf(std.out, "%s\n%s\n", m.Subject, m.Time.UTC().Format(time.RFC3339))
 	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
+		if strings.HasPrefix(name, "Nats-") { // the stream's own
+			continue
+		}
 		for _, value := range m.Header[name] {
 			fmt.Fprintf(std.out, "%s: %s\n", name, value)
 		}

@@ -86,6 +86,9 @@ const upText = `Muster is up. In another terminal, try:
   go run ./cmd/muster call --nats %[1]s join.start.r2 -f docs/rack.json
   go run ./cmd/muster watch rack r2 --nats %[1]s
   nats --server %[1]s req muster.declare.view.h1 ''
+  nats --server %[1]s sub 'muster.event.>'
+  nats --server %[1]s pub muster.trigger.declare.set.h1.atlas '{"specversion":"1.0","id":"1","source":"/me","type":"try","data":{"state":"paused"}}'
+  go run ./cmd/muster dead list --nats %[1]s
 
 `
 

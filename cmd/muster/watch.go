@@ -69,6 +69,7 @@ func (quiet) Write(b []byte) (int, error) { return len(b), nil }
 
 type watchHive struct {
 	connection
+	causes
 	Name string `arg:"" help:"Name of the hive."`
 }
 
@@ -76,6 +77,11 @@ func (c watchHive) Run(ctx context.Context, std streams) error {
 	if !wire.ValidName(c.Name) {
 		return &exit{exitUsage, errors.New("the hive's name must match " + wire.NamePattern)}
 	}
+	std, stop, err := c.beside(ctx, c.connection, std, wire.BucketWanted, c.Name)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	last := map[string]string{}
 	return c.follow(ctx, std, wire.BucketReported, c.Name, func(ctx context.Context, bus *runtime.Bus) (bool, error) {
 		var s wire.HiveStatus

@@ -17,6 +17,7 @@ import (
 
 type watchRack struct {
 	connection
+	causes
 	Name string `arg:"" help:"Name of the rack."`
 }
 
@@ -27,6 +28,11 @@ func (c watchRack) Run(ctx context.Context, std streams) error {
 	if !wire.ValidName(c.Name) {
 		return &exit{exitUsage, errors.New("the rack's name must match " + wire.NamePattern)}
 	}
+	std, stop, err := c.beside(ctx, c.connection, std, wire.BucketRacks, c.Name) // lines, not bars, if there are causes
+	if err != nil {
+		return err
+	}
+	defer stop()
 	show := newPainter(std.out)
 	silent := 0
 	var last progress

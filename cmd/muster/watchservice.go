@@ -16,6 +16,7 @@ import (
 // watchService is the command `muster watch service`.
 type watchService struct {
 	connection
+	causes
 	Name string `arg:"" help:"Name of the service."`
 }
 
@@ -23,6 +24,11 @@ func (c watchService) Run(ctx context.Context, std streams) error {
 	if !wire.ValidName(c.Name) {
 		return &exit{exitUsage, errors.New("the service's name must match " + wire.NamePattern)}
 	}
+	std, stop, err := c.beside(ctx, c.connection, std, wire.BucketServices, c.Name)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	nc, err := c.dial(nats.Name("muster watch"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
 	if err != nil {
 		return dialFailed(err)
