@@ -45,6 +45,9 @@ type Bus struct {
 	served  map[string]*queue    // of triggers, by function
 	denied  map[string]time.Time // subjects the server refused us, and when
 	deaf    string               // the last subscription that the server refused us on this link
+
+	unreachableTold time.Time // when it was last said that no server can be reached
+
 	closing context.Context
 	close   context.CancelFunc
 	work    sync.WaitGroup
@@ -72,6 +75,7 @@ func Connect(o Options) (*Bus, error) {
 		nats.ConnectHandler(b.connected),
 		nats.ReconnectHandler(b.connected),
 		nats.DisconnectErrHandler(b.disconnected),
+		nats.ReconnectErrHandler(b.unreachable),
 		nats.ErrorHandler(b.asyncError),
 	)
 	if err != nil {
@@ -104,10 +108,26 @@ func (b *Bus) Conn() *nats.Conn { return b.nc }
 func (b *Bus) connected(nc *nats.Conn) {
 	b.links.Add(1)
 	b.mu.Lock()
-	b.deaf = ""
+	b.deaf, b.unreachableTold = "", time.Time{}
 	b.mu.Unlock()
 	b.log.Info("connected", "server", nc.ConnectedUrlRedacted(), "server_name", nc.ConnectedServerName())
 	b.kick()
+}
+
+// tellUnreachable is how often it is said that there is no server: attempts are several a second.
+const tellUnreachable = 30 * time.Second
+
+// unreachable is called for every attempt to connect that fails.
+func (b *Bus) unreachable(_ *nats.Conn, err error) {
+	b.mu.Lock()
+	told := time.Since(b.unreachableTold) < tellUnreachable
+	if !told {
+		b.unreachableTold = time.Now()
+	}
+	b.mu.Unlock()
+	if !told && b.closing.Err() == nil {
+		b.log.Warn("cannot connect to NATS, trying on", "cause", err)
+	}
 }
 
 func (b *Bus) disconnected(_ *nats.Conn, err error) {

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,7 +13,11 @@ func CheckPage(p wire.Page, names int) (limit int, err error) {
 	if p.After != "" {
 		parts := strings.Split(p.After, ".")
 		if len(parts) != names || slices.ContainsFunc(parts, func(s string) bool { return !wire.ValidName(s) }) {
-			return 0, wire.Invalid("after", "after must be what next was: %d names with dots between them, each matching %s", names, wire.NamePattern)
+			what := "a name that matches "
+			if names > 1 {
+				what = fmt.Sprintf("%d names with dots between them, each matching ", names)
+			}
+			return 0, wire.Invalid("after", "after must be what next was: %s%s", what, wire.NamePattern)
 		}
 	}
 	switch {

@@ -15,6 +15,7 @@ func TestHelp(t *testing.T) {
 		t.Errorf("muster alone prints something else than muster --help: %+v", bare)
 	}
 	says(t, top, "muster up", "Exit codes: 0 success, 2 usage, 3 refused, 4 conflict, 5 unavailable")
+	says(t, top, "sled Run on a sled", "sled unlock Prove")
 	fields := reflect.VisibleFields(reflect.TypeFor[cli]())
 	for _, f := range fields {
 		name := strings.ToLower(f.Name)

@@ -29,7 +29,7 @@ const (
 const exitCodes = "Exit codes: 0 success, 2 usage, 3 refused, 4 conflict, 5 unavailable or timed out, 6 server fault or anything unexpected."
 
 type cli struct {
-	Up       up       `cmd:"" help:"Run everything on this machine: a NATS server, all functions and demo hives."`
+	Up       up       `cmd:"" help:"Run everything on this machine: a NATS server, all functions, demo sleds and hives."`
 	Serve    serve    `cmd:"" help:"Run functions on an existing NATS."`
 	Sled     sleds    `cmd:"" help:"Run on a sled: its part in the rack's trust quorum, its start and its network."`
 	Hive     hives    `cmd:"" help:"Run on a hive: carry out its declaration and report."`
@@ -121,6 +121,13 @@ func help(o kong.HelpOptions, ctx *kong.Context) error {
 		alone := *cmd.DefaultCmd
 		cmd.Flags = append(slices.Clone(cmd.Flags), alone.Flags...)
 		cmd.Detail = alone.Detail
+	}
+	if ctx.Selected() == nil {
+		for _, cmd := range ctx.Model.Children {
+			if cmd.DefaultCmd != nil { // only the subcommands would be listed
+				cmd.DefaultCmd.Name, cmd.DefaultCmd.Help, cmd.DefaultCmd.Hidden = "", cmd.Help, false
+			}
+		}
 	}
 	return kong.DefaultHelpPrinter(o, ctx)
 }

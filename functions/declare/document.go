@@ -27,6 +27,7 @@ type document struct {
 type agent struct {
 	name     string
 	state    wire.State // "" when it cannot be read
+	unknown  wire.State // what stands there in its place, if that is a string
 	raw      []byte     // its encoded value
 	from, to int        // where in raw the state is; 0, 0 for a plain one
 }
@@ -185,7 +186,11 @@ func decodeAgent(name string, raw []byte) agent {
 		}
 		return nil
 	})
-	if err != nil || states != 1 || !a.state.Valid() {
+	if err != nil || states != 1 {
+		a.state = ""
+	}
+	if !a.state.Valid() {
+		a.unknown = a.state
 		a.state, a.from, a.to = "", 0, 0
 	}
 	return a

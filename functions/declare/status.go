@@ -45,13 +45,13 @@ func compare(s *wire.HiveStatus, wanted *document, report *wire.Report, arrived,
 	}
 	s.InSync = !s.Stale && report.WantedRevision == s.Revision
 	for _, a := range wanted.agents {
-		line := wire.AgentStatus{Wanted: a.state, Reported: wire.StateUnknown}
+		line := wire.AgentStatus{Wanted: cmp.Or(a.state, a.unknown), Reported: wire.StateUnknown}
 		if report != nil {
 			if r, ok := report.Agents[a.name]; ok {
 				line.Reported, line.Error = cmp.Or(r.State, wire.StateUnknown), r.Error
 			}
 		}
-		line.InSync = !s.Stale && line.Reported == line.Wanted && line.Error == ""
+		line.InSync = a.state != "" && !s.Stale && line.Reported == line.Wanted && line.Error == ""
 		s.InSync = s.InSync && line.InSync
 		s.Agents[a.name] = line
 	}

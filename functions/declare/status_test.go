@@ -88,8 +88,8 @@ func TestCompare(t *testing.T) {
 			lines{"a": {Wanted: "up", Reported: "up", InSync: true}, "b": {Wanted: "paused", Reported: "paused", InSync: true}},
 		},
 		"what is wanted cannot be read, so nothing is in sync with it": {
-			`{"agents":{"a":{"state":"banana"}}}`, states{"a": {}}, 12, 0, false, false, 0,
-			lines{"a": {Wanted: "", Reported: "unknown"}},
+			`{"agents":{"a":{"state":"banana"},"b":5}}`, states{"a": {State: "banana"}, "b": {}}, 12, 0, false, false, 0,
+			lines{"a": {Wanted: "banana", Reported: "banana"}, "b": {Wanted: "", Reported: "unknown"}},
 		},
 		"a destroyed agent is in sync once it is reported so": {
 			`{"agents":{"a":{"state":"destroyed"}}}`, states{"a": {State: "destroyed"}}, 12, 0, false, true, 0,

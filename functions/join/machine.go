@@ -130,9 +130,18 @@ func (r *record) restart() {
 	r.State = Requested
 	if n := len(r.Peers); n < quorum.MinMembers || n > quorum.MaxMembers {
 		r.State = InvalidMembershipSize
-		r.Message = fmt.Sprintf("%d sleds cannot form a trust quorum, it takes %d to %d; send start again with the right ones",
-			n, quorum.MinMembers, quorum.MaxMembers)
+		r.sayWrongSize()
 	}
+}
+
+// sayWrongSize tells what stands against the membership, and what is left to do about it.
+func (r *record) sayWrongSize() {
+	mend := "send start again with the right ones"
+	if r.Sealed || r.Kind == byInitialize {
+		mend = "it takes no correction any more: reset the rack and begin anew with the right ones"
+	}
+	r.Message = fmt.Sprintf("%d sleds cannot form a trust quorum, it takes %d to %d; %s",
+		len(r.Peers), quorum.MinMembers, quorum.MaxMembers, mend)
 }
 
 // complete takes a request to complete. done tells that generation is the answer; otherwise the caller waits.
@@ -164,6 +173,9 @@ func complete(r *record) (changed, done bool, generation uint64, err error) {
 	}
 	changed = !r.Sealed
 	r.Sealed = true
+	if r.State == InvalidMembershipSize {
+		r.sayWrongSize()
+	}
 	return changed, false, 0, nil
 }
 

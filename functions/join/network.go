@@ -90,7 +90,7 @@ func (n *networkCheck) switchSlot(path, s string) bool {
 func (n *networkCheck) portName(field, s string) bool {
 	ok := printable(s, maxPortName) && !strings.Contains(s, " ")
 	if !ok {
-		n.add(field, "must be 1 to %d printable ASCII characters without spaces; got %s", maxPortName, quoted(s))
+		n.add(field, "must be 1 to %d printable ASCII characters without spaces", maxPortName)
 	}
 	return ok
 }

@@ -52,7 +52,7 @@ func (n *networkCheck) peers(path string, peers []wire.BGPPeer) {
 // peer checks one and tells who it is, as far as it can tell.
 func (n *networkCheck) peer(path string, p *wire.BGPPeer) (neighbor, bool) {
 	if !n.asns[p.ASN] {
-		n.add(path+".asn", "must be the asn of an entry of rack_network_config.bgp; got %d", p.ASN)
+		n.add(path+".asn", "must be the asn of an entry of rack_network_config.bgp")
 	}
 	named := n.portName(path+".port", p.Port)
 	n.vlan(path, p.VLANID)
@@ -147,7 +147,7 @@ func (n *networkCheck) sessions(path string, peers []wire.BFDPeer) {
 		n.oneOf(at+".mode", b.Mode, "single_hop", "multi_hop")
 		within(n.problems, at+".detection_threshold", &b.DetectionThreshold, 1, 255)
 		if b.RequiredRx == 0 {
-			n.add(at+".required_rx", "must be at least 1; got 0")
+			n.add(at+".required_rx", "must be at least 1")
 		}
 	}
 }

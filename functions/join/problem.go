@@ -8,13 +8,11 @@ import (
 	"muster/wire"
 )
 
-// How much is said about one request: a reply must stay small however wrong its request is.
-const (
-	maxProblems = 50
-	maxQuoted   = 40 // bytes of a value
-)
+// maxProblems is how many are told of one request: a reply must stay small however wrong its request is.
+const maxProblems = 50
 
-// problems collects what is wrong with a request, in the order of its members.
+// problems collects what is wrong with a request, in the order of its members. What was given is never repeated: the field
+// names it, and it may be long, garbled or a secret.
 type problems struct {
 	list []wire.Problem
 	more int // left out past maxProblems
@@ -52,7 +50,7 @@ func (l *problems) oneOf(field, value string, choices ...string) bool {
 	if value == "" {
 		l.add(field, "is required: one of %s", strings.Join(choices, ", "))
 	} else {
-		l.add(field, "must be one of %s; got %s", strings.Join(choices, ", "), quoted(value))
+		l.add(field, "must be one of %s", strings.Join(choices, ", "))
 	}
 	return false
 }
@@ -70,7 +68,7 @@ func printable(s string, limit int) bool {
 // within wants a number that is given to be low to high.
 func within[T uint8 | uint16 | uint32](l *problems, field string, n *T, low, high T) {
 	if n != nil && (*n < low || *n > high) {
-		l.add(field, "must be %d to %d; got %d", low, high, *n)
+		l.add(field, "must be %d to %d", low, high)
 	}
 }
 
@@ -79,14 +77,6 @@ func given[T any](l *problems, field string, list []T) {
 	if list == nil {
 		l.add(field, "is required: a list, [] for none")
 	}
-}
-
-// quoted is a value as a problem may repeat it: clipped, in quotes, in ASCII. Secrets are not repeated at all.
-func quoted(value string) string {
-	if len(value) > maxQuoted {
-		value = strings.ToValidUTF8(value[:maxQuoted], "") + "..."
-	}
-	return strconv.QuoteToASCII(value)
 }
 
 // firsts finds what may be there once only. It keeps where each was seen first.

@@ -177,18 +177,3 @@ func TestCheckRequest_LongListsEndWithACount(t *testing.T) {
 		}
 	}
 }
-
-func TestQuoted_ClipsAndStaysASCII(t *testing.T) {
-	for value, want := range map[string]string{
-		"":                            `""`,
-		"a\r\n\"b\"":                  `"a\r\n\"b\""`,
-		"é":                           `"\u00e9"`,
-		strings.Repeat("a", 40):       `"` + strings.Repeat("a", 40) + `"`,
-		strings.Repeat("a", 41):       `"` + strings.Repeat("a", 40) + `..."`,
-		"a" + strings.Repeat("é", 20): `"a` + strings.Repeat(`\u00e9`, 19) + `..."`,
-	} {
-		if got := quoted(value); got != want {
-			t.Errorf("quoted(%q) = %s, want %s", value, got, want)
-		}
-	}
-}

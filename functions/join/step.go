@@ -163,7 +163,8 @@ func (r *record) troubled() []wire.Baseboard {
 	return all
 }
 
-// choose makes the first peer that answers the coordinator of the next epoch.
+// choose makes the first peer that answers the coordinator of the next epoch. While one of them is another rack's no epoch
+// is begun: it could not end, and would bind the others, of which nothing is asked yet, to this rack.
 func (r *record) choose(answers []answer) (problems []sledProblem) {
 	var first *wire.Baseboard
 	epoch := r.Epoch
@@ -173,7 +174,8 @@ func (r *record) choose(answers []answer) (problems []sledProblem) {
 		}
 		id := a.Identity
 		if id.RackID != nil && *id.RackID != r.RackID {
-			problems = append(problems, sledProblem{a.From, "belongs to another rack, " + clipText(*id.RackID) + "; reset that rack first"})
+			problems = append(problems, sledProblem{a.From, "belongs to another rack, " + clipText(*id.RackID) +
+				"; reset that rack, or if it needs this sled no more the sled alone, with " + wire.SledSubject(a.From, wire.SledReset)})
 			continue
 		}
 		for _, seen := range []*uint64{id.PreparedEpoch, id.CommittedEpoch} {
@@ -197,7 +199,7 @@ func (r *record) choose(answers []answer) (problems []sledProblem) {
 			}
 		}
 	}
-	if first == nil || epoch >= quorum.MaxEpoch {
+	if first == nil || len(problems) > 0 || epoch >= quorum.MaxEpoch {
 		return problems
 	}
 	r.Coordinator, r.Epoch = first, epoch+1
