@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,6 +39,8 @@ type Mirror[T any] struct {
 	keep   bool               // keys that are gone stay, marked so
 
 	groups sync.Map // name to []Item[T], never changed once stored
+
+	told atomic.Pointer[verdict] // the last verdict, for a moment
 
 	mu    sync.Mutex
 	sight sight
@@ -86,40 +89,6 @@ func (m *Mirror[T]) Groups() []string {
 	m.groups.Range(func(name, _ any) bool { names = append(names, name.(string)); return true })
 	slices.Sort(names)
 	return names
-}
-
-// Doubt tells why what is read from the mirror may not be what the bucket holds, and since when; nil when it surely was a
-// moment ago. Since is zero when the bucket was never seen.
-func (m *Mirror[T]) Doubt(now time.Time) (since time.Time, why error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := &m.sight
-	switch {
-	case !m.bus.nc.IsConnected():
-		return s.sign, errNotConnected()
-	case s.link != m.bus.nc.Stats().Reconnects:
-		return s.sign, fmt.Errorf("bucket %s was not read again since the link to NATS was lost", m.bucket.spec.Name)
-	case !s.synced && s.why != nil:
-		return s.sign, s.why
-	case !s.synced:
-		return s.sign, fmt.Errorf("bucket %s was not read yet", m.bucket.spec.Name)
-	case now.Sub(s.sign) > mirrorSilence:
-		return s.sign, fmt.Errorf("nothing is heard of bucket %s", m.bucket.spec.Name)
-	case now.Sub(s.anew) < mirrorGrace:
-		return s.anew, fmt.Errorf("bucket %s was made anew", m.bucket.spec.Name)
-	}
-	// A server that is cut off from the others goes on giving signs of life, of what it last heard itself.
-	if b := m.bucket.state.Load(); b.err != nil {
-		return earlier(b.good, s.sign), b.err
-	}
-	return s.sign, nil
-}
-
-// Synced tells whether the mirror has ever read the whole bucket.
-func (m *Mirror[T]) Synced() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !m.sight.sign.IsZero()
 }
 
 // Run keeps the mirror until ctx ends.
