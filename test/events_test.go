@@ -20,6 +20,7 @@ type events struct {
 	mu      sync.Mutex
 	last    map[string]string // revision of each key's last event
 	count   map[string]int
+	changes map[string]int // requests that were carried by the events of each key
 	gaps    []string
 	markers int
 }
@@ -30,7 +31,7 @@ func hearEvents(t testing.TB, url string) *events {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &events{t: t, last: map[string]string{}, count: map[string]int{}}
+	e := &events{t: t, last: map[string]string{}, count: map[string]int{}, changes: map[string]int{}}
 	c, err := js.OrderedConsumer(ctx(t), "MUSTER_EVENTS", jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +49,11 @@ func (e *events) hear(m jetstream.Msg) {
 	defer e.mu.Unlock()
 	subject, h := m.Subject(), m.Headers()
 	e.count[subject]++
+	if n, err := strconv.Atoi(h.Get("ce-changes")); err == nil {
+		e.changes[subject] += n
+	} else {
+		e.changes[subject]++
+	}
 	// The origin is the server's own account of where the message was: stream, sequence, and more.
 	var stream, revision string
 	if _, err := fmt.Sscanf(h.Get("Nats-Stream-Source"), "%s %s", &stream, &revision); err != nil {

@@ -151,7 +151,7 @@ func (w *whole) leader(stream string) (name string) {
 }
 
 func (w *whole) stepDown() {
-	for _, stream := range []string{"KV_muster_wanted", "KV_muster_racks", "KV_muster_backends", "KV_muster_resolved"} {
+	for _, stream := range []string{"KV_muster_wanted", "KV_muster_racks", "KV_muster_backends", "KV_muster_resolved", "MUSTER_EVENTS", "MUSTER_TRIGGERS"} {
 		old := w.leader(stream)
 		natstest.Eventually(w.t, wholeLimit, stream+" has another leader", func() bool {
 			_, _ = w.nc(0).Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second)

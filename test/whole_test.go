@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/runtime/natstest"
+	"muster/wire"
 )
 
 // TestWhole has callers of every kind work on three servers and two replicas while one fault follows the other, and then
@@ -29,8 +31,12 @@ func TestWhole(t *testing.T) {
 		t.Parallel()
 	}
 	w := startWhole(t)
+	if soak > 0 {
+		w.throughput()
+	}
 	for name, work := range map[string]func() error{
 		"declare": w.declares, "leases": w.leases, "keeper": w.keepsLease, "rack a": w.racks("a"), "rack b": w.racks("b"),
+		"triggers": w.triggers,
 	} {
 		w.begin(name, work)
 	}
@@ -42,8 +48,12 @@ func TestWhole(t *testing.T) {
 	}
 	w.begin("probe", w.probe.run)
 	natstest.Eventually(t, wholeLimit, "all kinds of work have begun", func() bool { return w.failed() || w.busy() })
-	for end, n := time.Now().Add(soak), 0; !w.failed() && (n < len(faults) || time.Now().Before(end)); n++ {
-		w.inject(faults[n%len(faults)])
+	order := slices.Clone(faults)
+	for end, n := time.Now().Add(soak), 0; !w.failed() && (n < len(order) || time.Now().Before(end)); n++ {
+		if n > 0 && n%len(order) == 0 {
+			rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		w.inject(order[n%len(order)])
 	}
 	w.end()
 	w.check()
@@ -71,8 +81,10 @@ type whole struct {
 	gaps     map[string]time.Duration // longest unavailability for writers, by fault
 	blind    map[string]time.Duration // and for lookups
 
-	callers []*stubborn
-	keeper  keeper
+	callers   []*stubborn
+	keeper    keeper
+	triggered int // triggers that were stored
+	events    int
 
 	mu                            sync.Mutex
 	histories, operations, joined int
@@ -174,11 +186,53 @@ func (w *whole) check() {
 	for _, rack := range []string{"a", "b"} {
 		w.fleet.sound(rack)
 	}
+	w.checkEvents()
+}
+
+// checkEvents reads all events from the first one on: each revision is there once, and each trigger was applied once.
+func (w *whole) checkEvents() {
+	t, b := w.t, busOf(w.t, w.url)
+	natstest.Eventually(t, wholeLimit, "all triggers are done", func() bool { return b.left() == 0 })
+	if dead := b.dead(); len(dead) > 0 {
+		t.Errorf("%d triggers failed for good, the first with %v", len(dead), dead[0].Header)
+	}
+	kv, heard := wanted(t, w.nc(0)), hearEvents(t, w.url)
+	natstest.Eventually(t, wholeLimit, "all events are read", func() bool {
+		n := 0
+		heard.mu.Lock()
+		for _, of := range heard.count {
+			n += of
+		}
+		heard.mu.Unlock()
+		w.events = n
+		return uint64(n) >= b.state(wire.StreamEvents).Msgs
+	})
+	last := kv.last("probe").Sequence
+	heard.until("muster.event.hive.probe", last)
+	for _, c := range w.callers {
+		subject := "muster.event.hive." + c.hive
+		heard.until(subject, kv.last(c.hive).Sequence)
+		if n := heard.of(subject); n != len(c.acked) {
+			t.Errorf("hive %s: %d events of %d changes", c.hive, n, len(c.acked))
+		}
+	}
+	for hive := 0; hive*perTriggerHive < w.triggered; hive++ {
+		name := fmt.Sprintf("triggered%d", hive)
+		want := min(perTriggerHive, w.triggered-hive*perTriggerHive)
+		heard.until("muster.event.hive."+name, kv.last(name).Sequence)
+		if n := heard.changes["muster.event.hive."+name]; n != want {
+			t.Errorf("hive %s: %d changes by %d triggers", name, n, want)
+		}
+		if d := ask(t, w.nc(0), "muster.declare.view."+name, "").ok(t); len(d.Agents) != want {
+			t.Errorf("hive %s: %d agents by %d triggers", name, len(d.Agents), want)
+		}
+	}
 }
 
 // report tells the numbers.
 func (w *whole) report() {
 	w.t.Logf("%v", w.tally)
+	w.t.Logf("%d lookups, %d of them stale", w.keeper.answers.Load(), w.keeper.stale.Load())
 	w.t.Logf("%d histories with %d operations are linearizable, %d racks joined", w.histories, w.operations, w.joined)
 	total := 0
 	var names []string
@@ -197,6 +251,7 @@ func (w *whole) report() {
 		acked += len(c.acked)
 	}
 	if !w.t.Failed() {
-		w.t.Logf("%d changes acknowledged on hives of their own: 0 lost, 0 duplicated", acked)
+		w.t.Logf("%d changes acknowledged on hives of their own, %d triggers: 0 lost, 0 applied twice", acked, w.triggered)
+		w.t.Logf("%d events: 0 missing, 0 twice", w.events)
 	}
 }
