@@ -127,9 +127,13 @@ func (g *grants) function(fn *Function) {
 	}
 }
 
-// stream is what [Stream] does: it looks at it and makes it, and before it the buckets that it takes its messages from.
+// stream is what [Stream] does: it looks at it and makes it, and before it the buckets that it takes its messages from. One
+// that stands still gets another leader.
 func (g *grants) stream(spec StreamSpec) {
 	g.publish(wire.APIStreamInfo(spec.Name), wire.APIStreamCreate(spec.Name))
+	if len(spec.sources) > 0 {
+		g.publish(wire.APILeaderStepDown(spec.Name))
+	}
 	for _, b := range spec.sources {
 		stream := wire.BucketStream(b.Name)
 		g.publish(wire.APIStreamInfo(stream), wire.APIStreamCreate(stream))

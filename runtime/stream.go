@@ -37,6 +37,8 @@ type streamState struct {
 	sources map[string]jetstream.StreamSourceInfo
 	seen    time.Time // when it was last looked at with success
 	late    bool
+
+	clustered bool // another server may lead it
 }
 
 // streamCalm is how often a stream is looked at while nothing is wrong.
@@ -71,11 +73,15 @@ func (s *Stream) look() {
 
 // follow keeps state true until the bus closes.
 func (s *Stream) follow() {
+	var still stall
 	for {
 		old := s.state.Load()
 		now := s.inspect(s.bus.closing, old)
 		s.state.Store(now)
 		s.report(old, now)
+		if still.due(now.err != nil || !now.clustered || s.running(now), time.Now()) {
+			s.restart(now)
+		}
 		wait := streamCalm
 		switch {
 		case now.err != nil && now.err.Details["reason"] == wire.PermissionDenied:
@@ -156,6 +162,7 @@ func (s *Stream) inspect(ctx context.Context, old *streamState) *streamState {
 	info := got.CachedInfo()
 	state.differs = streamDifferences(want, info.Config)
 	state.created, state.seen = info.Created, time.Now()
+	state.clustered = info.Cluster != nil && len(info.Cluster.Replicas) > 0
 	state.sources = map[string]jetstream.StreamSourceInfo{}
 	p := &eventsPosition{Created: info.Created}
 	for _, source := range info.Sources {

@@ -303,6 +303,7 @@ func useTriggers(t *testing.T, nc *nats.Conn) {
 // seldom are permissions for what does not happen in every run.
 var seldom = map[string]string{
 	"$JS.API.CONSUMER.INFO.KV_muster_racks.muster-join": "the work queue is there with other settings",
+	"$JS.API.STREAM.LEADER.STEPDOWN.MUSTER_EVENTS":      "the events stand still, on several servers",
 }
 
 // unused holds what was permitted to what was done: who was permitted something and never did it has too much.

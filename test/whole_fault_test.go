@@ -3,7 +3,6 @@ package test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -122,7 +121,7 @@ func (w *whole) freezeReplica(i int) {
 // freezeLeader stops the server that leads the declarations, so that the others must go on without hearing that it is gone,
 // and it must find out that they have.
 func (w *whole) freezeLeader() {
-	name := w.leader("KV_muster_wanted")
+	name := leaderOf(w.t, w.nc(0), "KV_muster_wanted")
 	for _, s := range w.servers {
 		if s.name == name {
 			s.stop()
@@ -133,29 +132,12 @@ func (w *whole) freezeLeader() {
 	}
 }
 
-// leader is the server that leads a stream.
-func (w *whole) leader(stream string) (name string) {
-	w.t.Helper()
-	natstest.Eventually(w.t, wholeLimit, stream+" has a leader", func() bool {
-		var info struct {
-			Cluster struct{ Leader string }
-		}
-		m, err := w.nc(0).Request(wire.APIStreamInfo(stream), nil, 2*time.Second)
-		if err != nil || json.Unmarshal(m.Data, &info) != nil {
-			return false
-		}
-		name = info.Cluster.Leader
-		return name != ""
-	})
-	return name
-}
-
 func (w *whole) stepDown() {
 	for _, stream := range []string{"KV_muster_wanted", "KV_muster_racks", "KV_muster_backends", "KV_muster_resolved", "MUSTER_EVENTS", "MUSTER_TRIGGERS"} {
-		old := w.leader(stream)
+		old := leaderOf(w.t, w.nc(0), stream)
 		natstest.Eventually(w.t, wholeLimit, stream+" has another leader", func() bool {
 			_, _ = w.nc(0).Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second)
-			return w.leader(stream) != old
+			return leaderOf(w.t, w.nc(0), stream) != old
 		})
 	}
 }

@@ -117,9 +117,13 @@ func startWhole(t *testing.T) *whole {
 	return w
 }
 
-// replica starts a replica of all functions.
+// replica starts a replica of all functions. It is ready once the events run, which may take a while behind a server's death.
 func (w *whole) replica() *program {
-	return serveProcess(w.t, w.url, "--replicas", "3")
+	w.t.Helper()
+	p := launch(w.t, "serve", "--nats", w.url, "--http", "127.0.0.1:0", "--replicas", "3")
+	natstest.Eventually(w.t, wholeLimit, "a replica is ready", func() bool { return readyLine.MatchString(p.out.String()) || !p.running() })
+	p.waitReady()
+	return p
 }
 
 func (w *whole) nc(i int) *nats.Conn { return w.conns[i%len(w.conns)] }

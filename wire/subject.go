@@ -243,7 +243,10 @@ func LiveSubject(dead string) string {
 // Subjects of the JetStream API that the product asks itself or is permitted to.
 func APIStreamInfo(stream string) string   { return jsAPI + "STREAM.INFO." + stream }
 func APIStreamCreate(stream string) string { return jsAPI + "STREAM.CREATE." + stream }
-func APIMessageGet(stream string) string   { return jsAPI + "STREAM.MSG.GET." + stream }
+func APILeaderStepDown(stream string) string {
+	return jsAPI + "STREAM.LEADER.STEPDOWN." + stream
+}
+func APIMessageGet(stream string) string { return jsAPI + "STREAM.MSG.GET." + stream }
 
 // StreamDeleted is the subject of the advisory that a stream was deleted.
 func StreamDeleted(stream string) string { return "$JS.EVENT.ADVISORY.STREAM.DELETED." + stream }
