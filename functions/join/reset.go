@@ -39,16 +39,37 @@ func (f *function) reset(ctx context.Context, r *runtime.Request[wire.RackReset]
 		return nil, wire.Errorf(wire.Unavailable, "%d sleds did not answer; repeat the reset when they do, or with force to leave them", len(unreachable)).
 			With("unreachable", unreachable)
 	}
-	for generation := uint64(1); generation <= doc.Accepted+resetMargin; generation++ {
-		if err := f.drop(ctx, rack, generation); err != nil {
-			return nil, err
-		}
-	}
-	if err := store.Remove(ctx, f.Racks, rack, false); err != nil {
+	if err := f.remove(ctx, rack, result.Revision, doc.Accepted+resetMargin); err != nil {
 		return nil, err
 	}
 	f.log.Info("reset", "rack", rack, "id", doc.ID, "left_alone", len(unreachable))
 	return wire.RackWasReset{Rack: rack, Unreachable: unreachable}, nil
+}
+
+// remove removes what is stored of a rack that is being reset since a revision of its record. An operator who got no answer
+// may have repeated the reset, and started the rack anew when that one was done: nothing of the new start is touched.
+func (f *function) remove(ctx context.Context, rack string, revision, last uint64) error {
+	var configs []store.Revision
+	for generation := uint64(1); generation <= last; generation++ {
+		rev, err := store.Read(ctx, f.Networks, networkKey(rack, generation))
+		if err != nil {
+			return err
+		}
+		if !rev.Absent() {
+			configs = append(configs, rev)
+		}
+	}
+	now, err := f.racks.View(ctx, rack)
+	if err != nil || now.Revision != revision { // done by another, and what was read may be of a new start
+		return err
+	}
+	for _, rev := range configs {
+		if _, err := store.RemoveAt(ctx, f.Networks, rev.Key, rev.Revision, true); err != nil {
+			return err
+		}
+	}
+	_, err = store.RemoveAt(ctx, f.Racks, rack, revision, false)
+	return err
 }
 
 // forget has every sled that was ever asked for a rack forget it, and returns those that did not say so. They are asked

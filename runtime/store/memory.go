@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"muster/wire"
 )
 
 // Memory is a bucket in memory, for tests of what is built on the store. Its rules are those of JetStream with a history
@@ -136,6 +138,11 @@ func (m *Memory) Write(_ context.Context, entries []Entry) (uint64, error) {
 	}
 	for _, e := range entries {
 		r := stored{Revision: Revision{Key: e.Key, Value: e.Value, Header: e.Header}}
+		operation := r.Revision.header(wire.HeaderKVOperation)
+		r.Marker, r.Purge = operation != "", operation == wire.KVPurge
+		if r.Purge {
+			m.byKey[e.Key] = nil
+		}
 		if e.TTL > 0 {
 			r.expires = m.now().Add(e.TTL)
 		}
