@@ -108,6 +108,8 @@ func (k *Bucket) follow() {
 
 func (k *Bucket) report(old, now *bucketState) {
 	switch {
+	case k.bus.closing.Err() != nil: // the look was cut short, which says nothing
+		return
 	case now.err != nil && (old.err == nil || old.err.Details["reason"] != now.err.Details["reason"]):
 		k.bus.log.Warn("bucket unusable", "bucket", k.spec.Name, "reason", now.err.Details["reason"], "cause", now.err)
 	case now.err == nil && old.err != nil:

@@ -100,6 +100,8 @@ func (s *Stream) follow() {
 
 func (s *Stream) report(old, now *streamState) {
 	switch {
+	case s.bus.closing.Err() != nil: // the look was cut short, which says nothing
+		return
 	case now.err != nil && (old.err == nil || old.err.Details["reason"] != now.err.Details["reason"]):
 		s.bus.log.Warn("stream unusable", "stream", s.spec.Name, "reason", now.err.Details["reason"], "cause", now.err)
 	case now.err == nil && old.err != nil:

@@ -90,7 +90,7 @@ func dialFailed(err error) error {
 	if e, ok := errors.AsType[*exit](err); ok {
 		return e
 	}
-	return &exit{exitUnavailable, fmt.Errorf("connect to NATS: %w", err)}
+	return &exit{exitUnavailable, fmt.Errorf("connect to NATS: %w; is it running there? Say where with --nats, --context or NATS_URL", err)}
 }
 
 // outcome is the exit code of a reply.

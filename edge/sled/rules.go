@@ -39,7 +39,7 @@ func (s *state) reconfigure(r quorum.Reconfigure) (*state, error) {
 	case last != 0 && (r.LastCommittedEpoch == nil || *r.LastCommittedEpoch != last):
 		return nil, lastMismatch(last)
 	case r.LastCommittedEpoch != nil && s.epochs[*r.LastCommittedEpoch] == nil:
-		return nil, wire.Errorf(wire.NotMember,
+		return nil, wire.Errorf(wire.LastCommittedEpochMismatch,
 			"this sled has no part in epoch %d and cannot carry its secret on; choose a coordinator that has", *r.LastCommittedEpoch)
 	}
 	next := s.clone()

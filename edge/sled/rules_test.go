@@ -61,7 +61,7 @@ func TestReconfigure(t *testing.T) {
 		"after a commit, none named":    {now: committed, ask: order(3, nil, boards(3)...), code: wire.LastCommittedEpochMismatch, detail: "last_committed_epoch"},
 		"after a commit, another named": {now: committed, ask: order(3, ptr(uint64(1)), boards(3)...), code: wire.LastCommittedEpochMismatch, detail: "last_committed_epoch"},
 		"others have committed":         {now: prepared, ask: order(3, ptr(uint64(2)), boards(3)...)},
-		"a newcomer cannot carry on":    {now: fresh, ask: order(3, ptr(uint64(2)), boards(3)...), code: wire.NotMember},
+		"a newcomer cannot carry on":    {now: fresh, ask: order(3, ptr(uint64(2)), boards(3)...), code: wire.LastCommittedEpochMismatch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, err := x.now.reconfigure(x.ask)

@@ -136,7 +136,7 @@ func (s *modelSled) reconfigure(m quorum.Reconfigure) *wire.Error {
 	case s.committed != 0 && last != s.committed:
 		return wire.Errorf(wire.LastCommittedEpochMismatch, "committed epoch %d", s.committed)
 	case last != 0 && s.configs[last] == nil:
-		return wire.Errorf(wire.NotMember, "has no part in epoch %d", last)
+		return wire.Errorf(wire.LastCommittedEpochMismatch, "has no part in epoch %d", last)
 	}
 	s.rackID, s.task = m.RackID, &coordination{asked: m}
 	return nil
