@@ -263,6 +263,8 @@ func TestAssumeErrorCodes(t *testing.T) {
 		10059: server.JSStreamNotFoundErr,
 		10071: server.JSStreamWrongLastSequenceErrF,
 		10164: server.JSStreamWrongLastSequenceConstantErr,
+		10166: server.JSMessageTTLDisabledErr,
+		10174: server.JSAtomicPublishDisabledErr,
 		10176: server.JSAtomicPublishIncompleteBatchErr,
 		10210: server.JSAtomicPublishTooManyInflight,
 		// no room

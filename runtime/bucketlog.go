@@ -23,6 +23,7 @@ const (
 	codeStreamNotFound  jetstream.ErrorCode = 10059
 	codeTooLarge        jetstream.ErrorCode = 10054
 	codeNoTTL           jetstream.ErrorCode = 10166 // the bucket was made by hand without TTLs
+	codeNoBatches       jetstream.ErrorCode = 10174 // or without atomic batches
 	codeWrongSequence   jetstream.ErrorCode = 10071 // another revision is the last one
 	codeWriteInFlight   jetstream.ErrorCode = 10164 // another write to the key is not replicated yet; ours may be right
 	codeBatchIncomplete jetstream.ErrorCode = 10176
@@ -198,8 +199,9 @@ func (k *Bucket) notWritten(err error, subject string, size int, began time.Time
 			return &store.Conflict{}
 		case code == codeBatchIncomplete, code == codeBatchInflight, api.Code == 503 && !slices.Contains(full, code):
 			return k.failed(err, subject, began) // not stored, tried again
-		case code == codeNoTTL:
-			return wire.Errorf(wire.Unavailable, "bucket %s takes no keys that expire; it was not made by muster", k.spec.Name).
+		case code == codeNoTTL, code == codeNoBatches:
+			return wire.Errorf(wire.Unavailable, "bucket %s was not made by muster and lacks what this takes: %s; /readyz has its settings",
+				k.spec.Name, api.Description).
 				With("reason", wire.BucketMissing).Because(err)
 		case code == codeTooLarge: // the operator has set a limit of his own
 			return store.TooLarge("the record", size, int(k.state.Load().largest)).Because(err)

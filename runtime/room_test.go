@@ -73,3 +73,20 @@ func TestStoreBucketWithASizeLimit(t *testing.T) {
 	_, err := s.Update(within(t), "first", store.Origin{}, add(strings.Repeat("x", 5<<10)))
 	wantError(t, err, wire.TooLarge)
 }
+
+// A bucket that an operator made with the settings of any bucket takes what needs no more than that. A request with an id
+// does: it is told so, and nothing is changed.
+func TestStoreBucketMadeByHand(t *testing.T) {
+	t.Parallel()
+	r := newRaw(t, natstest.Start(t).URL(), 1)
+	if err := r.js.DeleteStream(within(t), wire.BucketStream(testBucket.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.js.CreateKeyValue(within(t), jetstream.KeyValueConfig{Bucket: testBucket.Name, History: 5}); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(bucketOf(t, connect(t, r.nc.ConnectedUrl(), 1), testBucket))
+	_, err := s.Update(within(t), "key", request("key", "id", "body"), add("a"))
+	wantError(t, err, wire.Unavailable, "reason", wire.BucketMissing, "outcome", nil)
+	wantChanged(t, update(t, s, "key", store.Origin{}, add("b")), tally{"b": 1})
+}
