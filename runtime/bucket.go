@@ -65,11 +65,11 @@ const allTaken = math.MaxUint64
 func (k *Bucket) Taken() (revision, era uint64) { return k.taken.Load(), k.era.Load() }
 
 // LookTaken implements [store.Followed].
-func (k *Bucket) LookTaken() <-chan struct{} {
+func (k *Bucket) LookTaken(urgent bool) <-chan struct{} {
 	if k.taken.Load() == allTaken {
 		return closed
 	}
-	return k.bus.Stream(Events).lookTaken()
+	return k.bus.Stream(Events).lookTaken(urgent)
 }
 
 // look makes follow look now.

@@ -25,9 +25,11 @@ type Stream struct {
 	state atomic.Pointer[streamState]
 	again chan struct{}
 
-	mu      sync.Mutex // of looking how far the events are
-	looking bool
-	wanted  chan struct{} // closed when the next look is done; nil when nobody asked for one
+	mu     sync.Mutex // of looking how far the events are
+	asking bool
+	asked  time.Time     // when the last answer came
+	urgent bool          // somebody waits for the next look
+	wanted chan struct{} // closed when the next look is done; nil when nobody asked for one
 }
 
 type streamState struct {
@@ -47,8 +49,12 @@ const streamCalm = time.Second
 // sourceSilence is how long a source may show no sign of life. It has a heartbeat a second.
 const sourceSilence = 5 * time.Second
 
-// lookPause is between two looks at how far the events are.
-const lookPause = 2 * time.Millisecond
+// lookPause is between two looks at how far the events are, lookUrgent when somebody's write waits for one. A key that is
+// written as fast as it goes, three times a millisecond, must not be held up by the pause.
+const (
+	lookPause  = 20 * time.Millisecond
+	lookUrgent = 2 * time.Millisecond
+)
 
 // Stream follows a stream and makes it if it is absent and may be made. The same one is returned every time.
 func (b *Bus) Stream(spec StreamSpec) *Stream {
@@ -284,30 +290,38 @@ func (s *Stream) taken(p *eventsPosition) {
 }
 
 // lookTaken brings up to date how far the events are, by a look that begins behind the call. One is under way at a time.
-func (s *Stream) lookTaken() <-chan struct{} {
+func (s *Stream) lookTaken(urgent bool) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wanted == nil {
 		s.wanted = make(chan struct{})
 	}
 	done := s.wanted
-	if !s.looking {
-		s.looking = true
-		go s.askTaken()
-	}
+	s.urgent = s.urgent || urgent
+	s.askSoon()
 	return done
 }
 
-func (s *Stream) askTaken() {
-	s.mu.Lock()
-	done := s.wanted
-	s.wanted = nil
-	s.looking = done != nil
-	s.mu.Unlock()
-	if done == nil {
+// askSoon asks how far the events are when it is time, if anybody wants to know. s.mu is held.
+func (s *Stream) askSoon() {
+	if s.asking || s.wanted == nil {
 		return
 	}
-	s.bus.requests.send(&nats.Msg{Subject: wire.APIStreamInfo(s.spec.Name)}, func(reply *nats.Msg, err error) {
+	pause := lookPause
+	if s.urgent {
+		pause = lookUrgent
+	}
+	if wait := time.Until(s.asked.Add(pause)); wait > 0 {
+		time.AfterFunc(wait, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.askSoon()
+		})
+		return
+	}
+	done := s.wanted
+	s.asking, s.urgent, s.wanted = true, false, nil
+	go s.bus.requests.send(&nats.Msg{Subject: wire.APIStreamInfo(s.spec.Name)}, func(reply *nats.Msg, err error) {
 		var p eventsPosition
 		if err == nil && json.Unmarshal(reply.Data, &p) == nil {
 			switch {
@@ -319,6 +333,9 @@ func (s *Stream) askTaken() {
 			}
 		}
 		close(done)
-		time.AfterFunc(lookPause, s.askTaken)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asking, s.asked = false, time.Now()
+		s.askSoon()
 	})
 }

@@ -6,8 +6,9 @@ import "time"
 type Followed interface {
 	// Taken tells up to which revision everything was read. In another era it counts anew. It must cost next to nothing.
 	Taken() (revision, era uint64)
-	// LookTaken has Taken brought up to date, and does not wait. What it returns is closed when that is done, or failed.
-	LookTaken() <-chan struct{}
+	// LookTaken has Taken brought up to date, at once if a write waits for it, and does not wait itself. What it returns is
+	// closed when that is done, or failed.
+	LookTaken(urgent bool) <-chan struct{}
 }
 
 // How far a key may be ahead of those who read its revisions: a bucket keeps 256 of a key, and must keep those unread.
@@ -84,7 +85,7 @@ func (s *Store[D]) ahead(base *guess[D], revision uint64) lead {
 	}
 	l, look := s.leadOn(base).next(revision)
 	if look {
-		s.followed.LookTaken()
+		s.followed.LookTaken(false)
 	}
 	return l
 }
@@ -99,7 +100,7 @@ func (s *Store[D]) awaitReaders(base *guess[D], group []*waiter[D]) {
 		if !left {
 			return
 		}
-		<-s.followed.LookTaken()
+		<-s.followed.LookTaken(true)
 		if s.leadOn(base).full() {
 			time.Sleep(leadPause)
 		}
