@@ -22,7 +22,7 @@ import (
 // One replica. A sled of rack A sits on its prepare; rack B with quick sleds and 50 declares are not held up by it.
 func TestField_B043_SlowSledHoldsUpNobody(t *testing.T) {
 	f := newFleet(t)
-	serveProcess(t, f.node.URL())
+	f.serve()
 	slow, quick := []string{"slow1", "slow2", "slow3"}, []string{"quick1", "quick2", "quick3"}
 	f.run(append(slices.Clone(slow), quick...)...)
 	f.hold("slow3", wire.SledPrepare)
@@ -64,7 +64,7 @@ func (f *fleet) sledStates() map[string]string {
 func TestField_B067_TwoOfNineReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	var nine []string
 	for i := range 9 {
 		nine = append(nine, fmt.Sprintf("s%d", i+1))
@@ -118,7 +118,7 @@ func TestField_B067_TwoOfNineReplaced(t *testing.T) {
 func TestField_B068_StartOfASledFails(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	sleds := []string{"sick1", "sick2", "sick3"}
 	dir := t.TempDir()
 	tries, cure := filepath.Join(dir, "tries"), filepath.Join(dir, "cure")
@@ -165,7 +165,7 @@ func TestField_B068_StartOfASledFails(t *testing.T) {
 func TestField_B074_CompleteOverAndOver(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	replica := serveProcess(t, f.node.URL(), "join")
+	replica := f.serve("join")
 	sleds := []string{"done1", "done2", "done3"}
 	f.run(sleds...)
 	f.hold("done3", wire.SledNetwork)
@@ -202,8 +202,8 @@ func TestField_B074_CompleteOverAndOver(t *testing.T) {
 	replica.signal(syscall.SIGKILL)
 	replica.waitExit(startLimit)
 	f.hold("done3")
-	serveProcess(t, f.node.URL(), "join")
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
+	f.serve("join")
 	want := f.completes("r1", sleds...)
 	answers := together(t, f.nc, 10, func(int) request { return request{subject: "muster.join.complete.r1"} })
 	for range 2 {
@@ -233,7 +233,7 @@ func TestField_B074_CompleteOverAndOver(t *testing.T) {
 func TestField_B085_Memberships(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	f.run("m1", "m2", "m3")
 	contacts := make(chan string, 10000)
 	if _, err := f.nc.Subscribe("muster.sled.>", func(m *nats.Msg) { contacts <- m.Subject }); err != nil {

@@ -25,17 +25,18 @@ const (
 const slack = 5 * time.Second
 
 // The only replica is killed while a rack stands at each place of a join. The next one goes on from the records.
-func TestJoinFault_ReplicaKilledAtEveryStep(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
+func TestJoinFault_ReplicaKilledAtEveryStep(t *testing.T) { onEach(t, replicaKilledAtEveryStep) }
+
+func replicaKilledAtEveryStep(t *testing.T, copies int) {
+	f := newFleetOn(t, copies)
 	f.run(allSleds()...)
-	replica := serveProcess(t, f.node.URL(), "join")
+	replica := f.serve("join")
 	f.everywhere()
 	replica.signal(syscall.SIGKILL)
 	replica.waitExit(startLimit)
 	killed := time.Now()
 	f.letGo()
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	for _, p := range places {
 		f.until(replicaTakeover+slack, p.name, "goes on", func(s join.Status) bool {
 			return s.State == join.AwaitingCompletion || s.State == join.Completed
@@ -63,7 +64,7 @@ func TestJoinFault_CoordinatorKilledAtEveryStep(t *testing.T) {
 		f.run(p.sleds()[1:]...)
 		f.identity(p.sleds()[0])
 	}
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	f.everywhere()
 	for _, c := range coordinators {
 		c.signal(syscall.SIGKILL)
@@ -98,7 +99,7 @@ func TestJoinFault_BrokerRestartedAtEveryStep(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.run(allSleds()...)
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	f.everywhere()
 	f.node.Restart()
 	f.letGo()
@@ -115,7 +116,7 @@ func TestJoinFault_ResetAtEveryStep(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.run(allSleds()...)
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	f.everywhere(wire.SledReset)
 	first := map[string]string{}
 	answers := together(t, f.nc, len(places), func(i int) request {
@@ -163,7 +164,7 @@ var madness = []string{
 func TestJoinFault_SledAnswersGarbage(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	replica := serveProcess(t, f.node.URL(), "join")
+	replica := f.serve("join")
 	type madRack struct {
 		name, text, mad, sane string
 		others                []string
@@ -231,7 +232,7 @@ func TestJoinFault_SledAnswersGarbage(t *testing.T) {
 func TestJoinFault_LateToASupersededEpoch(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	all := []string{"late1", "late2", "late3", "late4", "late5", "late6", "late7", "late8", "late9"}
 	f.run(all...)
 
@@ -262,7 +263,7 @@ func TestJoinFault_LateToASupersededEpoch(t *testing.T) {
 func TestJoinFault_SledWipedAndBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	serveProcess(t, f.node.URL(), "join")
+	f.serve("join")
 	one, two := []string{"wipe1", "wipe2", "wipe3"}, []string{"gone1", "gone2", "gone3"}
 	f.run(append(one, two...)...)
 	f.hold("wipe3", wire.SledPrepare)
@@ -291,11 +292,12 @@ func TestJoinFault_SledWipedAndBack(t *testing.T) {
 }
 
 // Two operators start one rack at once, on two replicas.
-func TestJoinFault_TwoStartsAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	serveProcess(t, f.node.URL(), "join")
-	serveProcess(t, f.node.URL(), "join")
+func TestJoinFault_TwoStartsAtOnce(t *testing.T) { onEach(t, twoStartsAtOnce) }
+
+func twoStartsAtOnce(t *testing.T, copies int) {
+	f := newFleetOn(t, copies)
+	f.serve("join")
+	f.serve("join")
 	for round := range 4 {
 		same, other := fmt.Sprintf("same%d", round), fmt.Sprintf("other%d", round)
 		sleds := func(rack string) []string { return []string{rack + "a", rack + "b", rack + "c"} }
@@ -347,11 +349,12 @@ func TestJoinFault_TwoStartsAtOnce(t *testing.T) {
 // Complete and a correction of the network config come at once, on two replicas: both together, or complete in the middle
 // of the correction, whose config is stored and not yet accepted. One comes before the other; a correction that was
 // accepted is what complete answers.
-func TestJoinFault_CompleteAndCorrectionAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	serveProcess(t, f.node.URL(), "join")
-	serveProcess(t, f.node.URL(), "join")
+func TestJoinFault_CompleteAndCorrectionAtOnce(t *testing.T) { onEach(t, completeAndCorrectionAtOnce) }
+
+func completeAndCorrectionAtOnce(t *testing.T, copies int) {
+	f := newFleetOn(t, copies)
+	f.serve("join")
+	f.serve("join")
 	won := map[string]int{}
 	for i := range 12 {
 		rack := fmt.Sprintf("race%d", i)

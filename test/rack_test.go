@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,11 +29,12 @@ func board(serial string) wire.Baseboard {
 
 // fleet is real sleds in this process, each on a line of its own that a test can hold, and a caller.
 type fleet struct {
-	t     *testing.T
-	node  *natstest.Node
-	nc    *nats.Conn
-	log   *output
-	sleds map[string]*fleetSled // by serial number
+	t      *testing.T
+	node   *natstest.Node
+	copies int // of what is stored
+	nc     *nats.Conn
+	log    *output
+	sleds  map[string]*fleetSled // by serial number
 }
 
 type fleetSled struct {
@@ -45,8 +47,14 @@ type fleetSled struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	n := natstest.Start(t)
-	f := &fleet{t: t, node: n, nc: natstest.Connect(t, n.URL()), log: &output{}, sleds: map[string]*fleetSled{}}
+	return newFleetOn(t, 1)
+}
+
+// newFleetOn is newFleet on several servers.
+func newFleetOn(t *testing.T, copies int) *fleet {
+	t.Helper()
+	n := startNodes(t, copies)
+	f := &fleet{t: t, node: n, copies: copies, nc: natstest.Connect(t, n.URL()), log: &output{}, sleds: map[string]*fleetSled{}}
 	t.Cleanup(func() {
 		var all sync.WaitGroup
 		for _, s := range f.sleds {
@@ -61,6 +69,12 @@ func newFleet(t *testing.T) *fleet {
 		}
 	})
 	return f
+}
+
+// serve starts a replica as a process.
+func (f *fleet) serve(args ...string) *program {
+	f.t.Helper()
+	return serveProcess(f.t, f.node.URL(), append(args, "--replicas", strconv.Itoa(f.copies))...)
 }
 
 // sled is the sled of a serial number, which does not run before it is told to.

@@ -10,9 +10,11 @@ import (
 )
 
 // A request with an id gets its first outcome again, whatever was done to the hive by hand meanwhile, and does nothing.
-func TestRetryAcrossHandWork(t *testing.T) {
-	s := natstest.Start(t)
-	a, b := pair(t, s.URL(), s.URL(), 1)
+func TestRetryAcrossHandWork(t *testing.T) { onEach(t, retryAcrossHandWork) }
+
+func retryAcrossHandWork(t *testing.T, copies int) {
+	s := startNodes(t, copies)
+	a, b := pair(t, s.URL(), s.URL(), copies)
 	nc := natstest.Connect(t, s.URL())
 	kv := wanted(t, nc)
 	n := 0

@@ -85,10 +85,11 @@ func (b *bus) all(stream string) []*jetstream.RawStreamMsg {
 	return msgs
 }
 
-func TestTriggersInEveryForm(t *testing.T) {
-	t.Parallel()
-	s := natstest.Start(t)
-	startReplica(t, s.URL(), "declare", 1)
+func TestTriggersInEveryForm(t *testing.T) { onEach(t, triggersInEveryForm) }
+
+func triggersInEveryForm(t *testing.T, copies int) {
+	s := startNodes(t, copies)
+	startReplica(t, s.URL(), "declare", copies)
 	b := busOf(t, s.URL())
 	const body = `{"state":"up"}`
 	required := []string{"ce-specversion", "1.0", "ce-id", "1", "ce-source", "/b", "ce-type", "t"}
@@ -112,10 +113,11 @@ func TestTriggersInEveryForm(t *testing.T) {
 }
 
 // What a trigger caused says so: the event of its revision has the trigger's id, its request id, and its trace.
-func TestTriggerCausesAnEvent(t *testing.T) {
-	t.Parallel()
-	s := natstest.Start(t)
-	startReplica(t, s.URL(), "declare", 1)
+func TestTriggerCausesAnEvent(t *testing.T) { onEach(t, triggerCausesAnEvent) }
+
+func triggerCausesAnEvent(t *testing.T, copies int) {
+	s := startNodes(t, copies)
+	startReplica(t, s.URL(), "declare", copies)
 	b := busOf(t, s.URL())
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	plain, err := b.nc.SubscribeSync("muster.event.>") // as `nats sub` does
@@ -151,10 +153,11 @@ func TestTriggerCausesAnEvent(t *testing.T) {
 	}
 }
 
-func TestTriggersThatCanNeverSucceed(t *testing.T) {
-	t.Parallel()
-	s := natstest.Start(t)
-	r := startReplica(t, s.URL(), "declare", 1)
+func TestTriggersThatCanNeverSucceed(t *testing.T) { onEach(t, triggersThatCanNeverSucceed) }
+
+func triggersThatCanNeverSucceed(t *testing.T, copies int) {
+	s := startNodes(t, copies)
+	r := startReplica(t, s.URL(), "declare", copies)
 	b := busOf(t, s.URL())
 	ask(t, b.nc, "muster.declare.set.h1.gone", state("destroyed")).ok(t)
 	for i, c := range []struct {
@@ -213,10 +216,11 @@ func triggersOf(t testing.TB, r *replica, outcome string) float64 {
 }
 
 // The same event, published twice and delivered however often, is applied once; what changed in between stays.
-func TestTriggerIsAppliedOnce(t *testing.T) {
-	t.Parallel()
-	s := natstest.Start(t)
-	startReplica(t, s.URL(), "declare", 1)
+func TestTriggerIsAppliedOnce(t *testing.T) { onEach(t, triggerIsAppliedOnce) }
+
+func triggerIsAppliedOnce(t *testing.T, copies int) {
+	s := startNodes(t, copies)
+	startReplica(t, s.URL(), "declare", copies)
 	b := busOf(t, s.URL())
 	b.event("declare.set.h1.a", "once", `{"state":"up"}`)
 	b.settled()

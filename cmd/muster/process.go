@@ -162,7 +162,11 @@ func (c serve) Run(ctx context.Context, std streams) error {
 	}
 	log := newLogger(std.err)
 	p, err := start(ctx, c.dial, c.Replicas, c.Functions, c.HTTP, log)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // told to stop before it had begun
+		log.Info("stopped at the start", "cause", err)
+		return nil
+	case err != nil:
 		return err
 	}
 	log.Info("http", "address", p.http.Addr)
