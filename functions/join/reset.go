@@ -19,7 +19,7 @@ func (f *function) reset(ctx context.Context, r *runtime.Request[wire.RackReset]
 	if r.Body.Confirm != rack {
 		return nil, wire.Invalid("confirm", "confirm must be the rack's name")
 	}
-	result, err := f.racks.Update(ctx, rack, store.Origin{Trace: r.Origin.Trace}, func(doc *record, _ uint64) (bool, error) {
+	_, err := f.racks.Update(ctx, rack, r.Origin, func(doc *record, _ uint64) (bool, error) {
 		if !doc.exists() {
 			return false, errNotFound(rack)
 		}
@@ -30,7 +30,15 @@ func (f *function) reset(ctx context.Context, r *runtime.Request[wire.RackReset]
 	if err != nil {
 		return nil, err
 	}
-	doc := result.Doc
+	// A retry may come when its first attempt is done, and the rack started anew: it finds no reset to go on with.
+	now, err := f.racks.View(ctx, rack)
+	if err != nil {
+		return nil, err
+	}
+	doc := now.Doc
+	if !doc.Resetting {
+		return wire.RackWasReset{Rack: rack}, nil
+	}
 	unreachable, err := f.forget(ctx, rack, doc)
 	if err != nil {
 		return nil, err
@@ -39,7 +47,7 @@ func (f *function) reset(ctx context.Context, r *runtime.Request[wire.RackReset]
 		return nil, wire.Errorf(wire.Unavailable, "%d sleds did not answer; repeat the reset when they do, or with force to leave them", len(unreachable)).
 			With("unreachable", unreachable)
 	}
-	if err := f.remove(ctx, rack, result.Revision, doc.Accepted+resetMargin); err != nil {
+	if err := f.remove(ctx, rack, now.Revision, doc.Accepted+resetMargin); err != nil {
 		return nil, err
 	}
 	f.log.Info("reset", "rack", rack, "id", doc.ID, "left_alone", len(unreachable))

@@ -2,8 +2,10 @@ package join
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
+	"muster/runtime"
 	"muster/runtime/store"
 	"muster/wire"
 )
@@ -78,5 +80,48 @@ func TestReset_LateTouchesNoNewStart(t *testing.T) {
 				t.Errorf("its config is %+v, %v", c, err)
 			}
 		})
+	}
+}
+
+// A reset with a request id is done once: its retry, which comes when the rack was started anew, succeeds and resets nothing.
+func TestReset_RetryTouchesNoNewStart(t *testing.T) {
+	racks := store.NewMemory(wire.BucketRacks)
+	f := &function{Deps: Deps{Racks: racks, Networks: store.NewMemory(wire.BucketNetworks)}, log: slog.New(slog.DiscardHandler)}
+	f.racks = store.New(store.Log(racks), codec, store.Config{})
+	start := func(id string) {
+		t.Helper()
+		if _, err := f.racks.Update(t.Context(), "r1", store.Origin{}, func(r *record, _ uint64) (bool, error) {
+			changed, _, err := begin(r, byJoin, &wire.JoinRequest{RackNetworkConfig: &wire.RackNetworkConfig{}}, 1, fresh{id, "rack " + id})
+			return changed, err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reset := func(id string) error {
+		r := &runtime.Request[wire.RackReset]{IDs: []string{"r1"}, Body: wire.RackReset{Confirm: "r1"}}
+		if id != "" {
+			r.Origin = store.Origin{RequestID: id, MemoKey: "_req.reset.r1." + id, Digest: "same"}
+		}
+		_, err := f.reset(t.Context(), r)
+		return err
+	}
+	start("first")
+	for range 2 { // the second when nothing is there
+		if err := reset("id"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start("second")
+	if err := reset("id"); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := f.racks.View(t.Context(), "r1"); err != nil || now.Doc.ID != "second" || now.Doc.Resetting {
+		t.Errorf("the new start is %+v, %v", now.Doc, err)
+	}
+	if err := reset("another"); err != nil {
+		t.Fatal(err)
+	}
+	if err := reset(""); wire.AsError(err).Code != wire.RackNotFound {
+		t.Errorf("the reset without an id: %v", err)
 	}
 }
