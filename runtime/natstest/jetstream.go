@@ -6,6 +6,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// settled is how long after its start all goroutines of a server run, on two busy cores.
+const settled = 300 * time.Millisecond
+
 // DisableJetStream takes JetStream away from the running server, as a failed disk
 // would; connections and core NATS stay, and so does what is stored on disk. On a
 // single server API requests then go unanswered until they time out, and publishing
@@ -19,6 +22,9 @@ func (n *Node) DisableJetStream() {
 	if n.srv == nil || !n.srv.JetStreamEnabled() {
 		n.t.Fatalf("natstest: disable JetStream: server %s does not have it", n.name)
 	}
+	// A worker of the server that begins to run only now would find no JetStream, keep that, and crash at the first request
+	// behind EnableJetStream (nats-server 2.15.2).
+	<-time.After(time.Until(n.since.Add(settled)))
 	taken := n.srv.JetStreamConfig()
 	disable := n.srv.DisableJetStream
 	if n.srv.JetStreamIsClustered() {

@@ -28,6 +28,7 @@ type Node struct {
 	mu    sync.Mutex
 	srv   *server.Server          // nil while down
 	taken *server.JetStreamConfig // what DisableJetStream took from srv
+	since time.Time               // when srv was started
 }
 
 // Start starts one server with JetStream and returns when it takes connections.
@@ -128,7 +129,7 @@ func (n *Node) up() error {
 		srv.WaitForShutdown()
 		return errors.New(failure)
 	}
-	n.srv, n.taken = srv, nil
+	n.srv, n.taken, n.since = srv, nil, time.Now()
 	return nil
 }
 
