@@ -349,10 +349,9 @@ func twoStartsAtOnce(t *testing.T, copies int) {
 // Complete and a correction of the network config come at once, on two replicas: both together, or complete in the middle
 // of the correction, whose config is stored and not yet accepted. One comes before the other; a correction that was
 // accepted is what complete answers.
-func TestJoinFault_CompleteAndCorrectionAtOnce(t *testing.T) { onEach(t, completeAndCorrectionAtOnce) }
-
-func completeAndCorrectionAtOnce(t *testing.T, copies int) {
-	f := newFleetOn(t, copies)
+func TestJoinFault_CompleteAndCorrectionAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
 	f.serve("join")
 	f.serve("join")
 	won := map[string]int{}
