@@ -16,13 +16,14 @@ import (
 
 // events hears every event as a consumer of the stream delivers them, and holds each key's to be without a gap.
 type events struct {
-	t       testing.TB
-	mu      sync.Mutex
-	last    map[string]string // revision of each key's last event
-	count   map[string]int
-	changes map[string]int // requests that were carried by the events of each key
-	gaps    []string
-	markers int
+	t        testing.TB
+	mu       sync.Mutex
+	last     map[string]string // revision of each key's last event
+	count    map[string]int
+	changes  map[string]int // requests that were carried by the events of each key
+	repeated map[string]int // events that were heard before
+	gaps     []string
+	markers  int
 }
 
 func hearEvents(t testing.TB, url string) *events {
@@ -31,7 +32,7 @@ func hearEvents(t testing.TB, url string) *events {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &events{t: t, last: map[string]string{}, count: map[string]int{}, changes: map[string]int{}}
+	e := &events{t: t, last: map[string]string{}, count: map[string]int{}, changes: map[string]int{}, repeated: map[string]int{}}
 	c, err := js.OrderedConsumer(ctx(t), "MUSTER_EVENTS", jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -49,15 +50,20 @@ func (e *events) hear(m jetstream.Msg) {
 	defer e.mu.Unlock()
 	subject, h := m.Subject(), m.Headers()
 	e.count[subject]++
-	if n, err := strconv.Atoi(h.Get("ce-changes")); err == nil {
-		e.changes[subject] += n
-	} else {
-		e.changes[subject]++
-	}
 	// The origin is the server's own account of where the message was: stream, sequence, and more.
 	var stream, revision string
 	if _, err := fmt.Sscanf(h.Get("Nats-Stream-Source"), "%s %s", &stream, &revision); err != nil {
 		e.gaps = append(e.gaps, "no origin: "+h.Get("Nats-Stream-Source"))
+	}
+	now, _ := strconv.ParseUint(revision, 10, 64)
+	if before, _ := strconv.ParseUint(e.last[subject], 10, 64); now <= before && now > 0 {
+		e.repeated[subject]++
+		return
+	}
+	if n, err := strconv.Atoi(h.Get("ce-changes")); err == nil {
+		e.changes[subject] += n
+	} else {
+		e.changes[subject]++
 	}
 	if previous, known := h.Get("ce-previous"), e.last[subject]; previous == "" {
 		e.markers++
@@ -84,6 +90,19 @@ func (e *events) until(subject string, revision uint64) {
 		}
 		e.t.Error(gap)
 	}
+}
+
+// onceOf is of without those that were repeated; changesOf is how many requests they carried.
+func (e *events) onceOf(subject string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.count[subject] - e.repeated[subject]
+}
+
+func (e *events) changesOf(subject string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.changes[subject]
 }
 
 func (e *events) of(subject string) int {
