@@ -71,9 +71,12 @@ func (m *mirror) unsure(t *testing.T, limit time.Duration) {
 
 func (m *mirror) put(t *testing.T, key, value string) {
 	t.Helper()
-	if _, err := m.kv.PutString(within(t), key, value); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Eventually(t, limit, "put "+key, func() bool { // after a restart the first may get lost
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := m.kv.PutString(ctx, key, value)
+		return err == nil
+	})
 }
 
 // text is what is seen under a key, "" for nothing.

@@ -291,9 +291,10 @@ func deleteBucket(t *testing.T, l *line, js jetstream.JetStream) jetstream.Strea
 
 func makeBucket(t *testing.T, js jetstream.JetStream, config jetstream.StreamConfig) jetstream.KeyValue {
 	t.Helper()
-	if _, err := js.CreateStream(within(t), config); err != nil {
-		t.Fatalf("make the bucket anew: %v", err)
-	}
+	natstest.Eventually(t, limit, "the bucket is made anew", func() bool { // the server may still be at the old one's files
+		_, err := js.CreateStream(within(t), config)
+		return err == nil
+	})
 	kv, err := js.KeyValue(within(t), testBucket.Name)
 	if err != nil {
 		t.Fatal(err)

@@ -36,9 +36,11 @@ const (
 	queueTrouble = 500 * time.Millisecond
 )
 
+const notSeenYet = "not seen yet"
+
 func newQueue(b *Bus, durable, filter string) *queue {
 	q := &queue{bus: b, durable: durable, filter: filter, again: make(chan struct{}, 1)}
-	q.state.Store(&queueState{problem: "not seen yet"})
+	q.state.Store(&queueState{problem: notSeenYet})
 	return q
 }
 
@@ -97,7 +99,11 @@ func (q *queue) report(old, now *queueState) {
 		if now.problem == "" {
 			q.bus.log.Info("triggers are taken", "durable", q.durable)
 		} else {
-			q.bus.log.Warn("triggers are not taken", "durable", q.durable, "cause", now.problem)
+			say := q.bus.log.Warn
+			if old.problem == notSeenYet { // the process has just begun, and perhaps the server too
+				say = q.bus.log.Debug
+			}
+			say("triggers are not taken", "durable", q.durable, "cause", now.problem)
 		}
 	}
 	if a, b := strings.Join(old.differs, "; "), strings.Join(now.differs, "; "); b != "" && a != b {

@@ -125,11 +125,23 @@ func (a *answer) live(leases []runtime.Item[*lease], at, now time.Time) {
 			a.complete = false
 			a.because("the lease of backend " + name + " cannot be read")
 		case l.Value.live() && at.Before(l.Stored.Add(l.Value.ttl)):
-			expires := now.Add(l.Stored.Add(l.Value.ttl).Sub(now)).UTC()
+			expires := expiresAt(l, now)
 			a.backends = append(a.backends, backend{Backend: wire.Backend{Name: name, Address: l.Value.Address, ExpiresAt: &expires}})
 		}
 	}
 }
+
+// expiresAt is when a lease ends: what its holder was told, so that all replicas say the same, unless the clocks of who took
+// it and ours differ; then what it is by ours.
+func expiresAt(l runtime.Item[*lease], now time.Time) time.Time {
+	own := now.Add(l.Stored.Add(l.Value.ttl).Sub(now)).UTC()
+	if own.Sub(l.Value.ExpiresAt).Abs() < clocksAgree {
+		return l.Value.ExpiresAt
+	}
+	return own
+}
+
+const clocksAgree = time.Second
 
 // expired tells whether a lease, stored at a revision, is over although its key may still be there.
 func expired(leases []runtime.Item[*lease], key string, revision uint64, now time.Time) bool {
@@ -145,12 +157,12 @@ func expired(leases []runtime.Item[*lease], key string, revision uint64, now tim
 func (a *answer) resolved(s seen, d doubt, now time.Time) error {
 	c := s.copied
 	if c == nil || c.Err != nil || c.Value.Of != s.record.Value.of {
-		return a.remembered(s, d)
+		return a.remembered(s, d, now)
 	}
 	v := c.Value
 	if v.Status == wire.StatusUnresolved {
 		if c.Gone {
-			return a.remembered(s, d)
+			return a.remembered(s, d, now)
 		}
 		return notYet(s.service, v.Reason)
 	}
@@ -171,11 +183,14 @@ func (a *answer) resolved(s seen, d doubt, now time.Time) error {
 }
 
 // remembered takes the answer that is stored with the service, while nobody resolves it.
-func (a *answer) remembered(s seen, d doubt) error {
+func (a *answer) remembered(s seen, d doubt, now time.Time) error {
 	r := s.record.Value
 	why := errNobody
 	if d.why != nil {
 		why = d.why
+	}
+	if r.Answer == nil && d.why == nil && s.copied == nil && now.Sub(s.record.Stored) < firstAnswer {
+		return notYet(s.service, "the first answer is awaited")
 	}
 	if r.Answer == nil {
 		return notYet(s.service, why.Error())
@@ -189,6 +204,9 @@ func (a *answer) remembered(s seen, d doubt) error {
 }
 
 var errNobody = errors.New("nobody is resolving")
+
+// firstAnswer is how long a service that was just defined may wait for whoever resolves to hear of it.
+const firstAnswer = 3 * time.Second
 
 func notYet(service, why string) error {
 	return wire.Errorf(wire.NotResolvedYet, "service %s was not resolved yet: %s", service, why)
