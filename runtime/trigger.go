@@ -25,7 +25,11 @@ const (
 )
 
 // retryAfter is how long a trigger waits after each failed delivery; the last one stands for all later ones.
+//
+// retryPad is for how the gap between two attempts is seen: the later one may fail quicker.
 var retryAfter = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}
+
+const retryPad = 50 * time.Millisecond
 
 // triggers works on the triggers of one function on this replica. A trigger takes the path of a request; this is its one
 // table from outcome to what the queue is told:
@@ -186,7 +190,7 @@ func (d *delivery) failed(e *wire.Error) {
 
 // again hands it back, to come again after a while.
 func (d *delivery) again() {
-	d.settle(d.msg.NakWithDelay(retryAfter[min(max(d.count, 1), len(retryAfter))-1]))
+	d.settle(d.msg.NakWithDelay(retryAfter[min(max(d.count, 1), len(retryAfter))-1] + retryPad))
 	d.end()
 }
 
