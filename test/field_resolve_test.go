@@ -22,6 +22,7 @@ func TestField_B045_GarbageToResolve(t *testing.T) {
 	nc := natstest.Connect(t, s.URL())
 	id := micro(t, nc, "$SRV.PING.muster-resolve").ID
 	l := register(t, nc, nil, "orderly", "b", "1h")
+	becomes(t, nc, nil, "orderly", "fresh b", startLimit) // a registration may take a moment to show
 	orderly := watchLookups(t, nc, nil, "orderly", 10*time.Millisecond, func(f found) error {
 		if f.String() != "fresh b" {
 			return fmt.Errorf("hurt: %s", f)
@@ -159,7 +160,7 @@ func TestField_B048_ResolveErrorCodes(t *testing.T) {
 
 // What resolve sends whether anybody asks or not.
 var resolvesOwn = regexp.MustCompile(`^(_INBOX\..*|\$JS\.EVENT\.ADVISORY\..*|\$JS\.ACK\..*|\$KV\.muster_resolved\._resolver|` +
-	`\$JS\.API\.(STREAM\.(INFO|MSG\.GET)|CONSUMER\.(CREATE|DELETE))\.(KV_muster_(services|backends|resolved)|MUSTER_[A-Z]+)(\..*)?|` +
+	`\$JS\.API\.(STREAM\.(INFO|MSG\.GET)|CONSUMER\.(CREATE|DELETE|INFO))\.(KV_muster_(services|backends|resolved)|MUSTER_[A-Z]+)(\..*)?|` +
 	`\$JS\.API\.(STREAM\.NAMES|INFO|CONSUMER\.MSG\.NEXT\.MUSTER_TRIGGERS\.muster-resolve)|\$JS\.S\.[A-Za-z0-9]+)$`)
 
 func TestField_B124_NamesOfServices(t *testing.T) {

@@ -298,15 +298,16 @@ func twoStartsAtOnce(t *testing.T, copies int) {
 	f := newFleetOn(t, copies)
 	f.serve("join")
 	f.serve("join")
+	patient := []string{"Muster-Timeout", "20s"} // three servers on a busy machine
 	for round := range 4 {
 		same, other := fmt.Sprintf("same%d", round), fmt.Sprintf("other%d", round)
 		sleds := func(rack string) []string { return []string{rack + "a", rack + "b", rack + "c"} }
 		f.run(append(sleds(same), sleds(other)...)...)
 		answers := together(t, f.nc, 8, func(i int) request {
 			if i%2 == 0 {
-				return request{subject: "muster.join.start." + same, body: joinBody("172.20.15.22", sleds(same)...)}
+				return request{subject: "muster.join.start." + same, body: joinBody("172.20.15.22", sleds(same)...), headers: patient}
 			}
-			return request{subject: "muster.join.start." + other, body: joinBody(fmt.Sprintf("172.20.15.%d", 30+i), sleds(other)...)}
+			return request{subject: "muster.join.start." + other, body: joinBody(fmt.Sprintf("172.20.15.%d", 30+i), sleds(other)...), headers: patient}
 		})
 		ids, equal, generations, changed := map[string]bool{}, map[uint64]bool{}, map[uint64]bool{}, 0
 		for i, a := range answers {
