@@ -75,16 +75,19 @@ func (b *Bus) Checks(ctx context.Context, fns []Function) []Check {
 func (f *Function) checksCapture() bool { return len(f.Ops) > 0 && len(f.Instance) == 0 }
 
 func (k *Bucket) check() Check {
-	c := Check{Name: "bucket " + k.spec.Name, OK: true}
 	state := k.state.Load()
+	return ours("bucket "+k.spec.Name, state.err, state.differs)
+}
+
+// ours is the check of something that is made here if it is absent: why it cannot be used, or how it differs.
+func ours(name string, err *wire.Error, differs []string) Check {
 	switch {
-	case state.err != nil:
-		c.OK, c.Detail = false, fmt.Sprintf("%s: %s", state.err.Details["reason"], state.err.Message)
-	case len(state.differs) > 0:
-		c.OK = false
-		c.Detail = "exists with other settings, left as they are: " + strings.Join(state.differs, "; ")
+	case err != nil:
+		return Check{Name: name, Detail: fmt.Sprintf("%s: %s", err.Details["reason"], err.Message)}
+	case len(differs) > 0:
+		return Check{Name: name, Detail: "exists with other settings, left as they are: " + strings.Join(differs, "; ")}
 	}
-	return c
+	return Check{Name: name, OK: true}
 }
 
 // captured checks that no stream takes the requests of a function: it would answer them with its own acknowledgements.

@@ -232,16 +232,8 @@ func sourceProblem(state *streamState, spec BucketSpec) string {
 }
 
 func (s *Stream) check() Check {
-	c := Check{Name: "stream " + s.spec.Name, OK: true}
 	state := s.state.Load()
-	switch {
-	case state.err != nil:
-		c.OK, c.Detail = false, fmt.Sprintf("%s: %s", state.err.Details["reason"], state.err.Message)
-	case len(state.differs) > 0:
-		c.OK = false
-		c.Detail = "exists with other settings, left as they are: " + strings.Join(state.differs, "; ")
-	}
-	return c
+	return ours("stream "+s.spec.Name, state.err, state.differs)
 }
 
 // followed checks that the events follow a bucket.

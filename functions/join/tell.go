@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -63,11 +62,10 @@ func (f *function) count(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	n := map[string]int{}
+	states := make([]string, len(keys))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
-	for _, rack := range keys {
+	for i, rack := range keys {
 		g.Go(func() error {
 			doc, err := f.racks.View(ctx, rack)
 			state := unreadable
@@ -76,11 +74,16 @@ func (f *function) count(ctx context.Context) (map[string]int, error) {
 			} else if err == nil {
 				state = string(doc.Doc.State) // "" for one that has gone meanwhile
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			n[state]++
+			states[i] = state
 			return nil
 		})
 	}
-	return n, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	n := map[string]int{}
+	for _, state := range states {
+		n[state]++
+	}
+	return n, nil
 }
