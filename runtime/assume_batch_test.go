@@ -21,6 +21,7 @@ var assumedOfBatches = map[string]assumption{
 	"BatchHasSuccessiveSequences":  successive,
 	"BatchMayHoldAThousand":        thousand,
 	"UnfinishedBatchStoresNothing": unfinished,
+	"BatchWithAnIdSentTwice":       batchTwice,
 }
 
 // batch stores messages as one and returns the last one's sequence.
@@ -151,6 +152,19 @@ func unfinished(t *testing.T, r *raw, key string) {
 	last, cerr := p.CommitMsg(within(t), r.message(key, "2"))
 	if cerr != nil || last.BatchSize != 2 {
 		t.Errorf("commit: %+v, %v", last, cerr)
+	}
+}
+
+// With a message id, which revisions have on three servers, the second copy has a code of its own while the id is known.
+func batchTwice(t *testing.T, r *raw, key string) {
+	send := func() (uint64, *jetstream.APIError) {
+		return r.batch(t, r.memo(key), r.message(key, "1", append(expecting(0), jetstream.MsgIDHeader, "id-"+key)...))
+	}
+	if _, err := send(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := send(); err == nil || err.ErrorCode != 10201 && err.ErrorCode != 10071 {
+		t.Errorf("the second copy got %v, want 10201 or, from one who has forgotten the id, 10071", err)
 	}
 }
 

@@ -20,6 +20,7 @@ var assumedOfConsumers = map[string]assumption{
 	"FeedIsWithoutGaps":                  withoutGaps,
 	"HeartbeatHasAStatus":                heartbeat,
 	"ConsumerGoesWithItsSubscription":    goesWithSubscription,
+	"SourcedIdIsStoredOnce":              sourcedOnce,
 }
 
 // push makes a consumer like the product's and returns what it delivers.
@@ -135,6 +136,47 @@ func goesWithSubscription(t *testing.T, r *raw, key string) {
 		_, err := r.stream.Consumer(within(t), info.Name)
 		return errors.Is(err, jetstream.ErrConsumerNotFound)
 	})
+}
+
+// sourcedOnce: a stream that takes others' messages leaves out those whose message id it has, and goes on behind them.
+func sourcedOnce(t *testing.T, r *raw, _ string) {
+	create := func(c jetstream.StreamConfig) jetstream.Stream {
+		c.Replicas, c.Storage = r.copies, jetstream.MemoryStorage
+		s, err := r.js.CreateStream(within(t), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	var sources []*jetstream.StreamSource
+	for _, name := range []string{"once-a", "once-b"} {
+		create(jetstream.StreamConfig{Name: name, Subjects: []string{name}, Duplicates: 100 * time.Millisecond})
+		sources = append(sources, &jetstream.StreamSource{Name: name})
+		for _, id := range []string{"1", "2", name} {
+			m := &nats.Msg{Subject: name, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
+			if _, err := r.js.PublishMsg(within(t), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all := create(jetstream.StreamConfig{Name: "once", Sources: sources, Duplicates: time.Minute})
+	natstest.Eventually(t, limit, "both are taken to their ends", func() bool {
+		info, err := all.Info(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := 0
+		for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
+			if m, err := all.GetMsg(within(t), seq); err == nil && m.Header.Get(jetstream.MsgIDHeader) == m.Subject {
+				ends++
+			}
+		}
+		return ends == 2
+	})
+	info, err := all.Info(within(t))
+	if err != nil || info.State.Msgs != 4 {
+		t.Errorf("%d messages, %v; there are 4 ids", info.State.Msgs, err)
+	}
 }
 
 // FACTS 7: with its stream the consumer is gone, and who listens is told nothing.

@@ -267,6 +267,8 @@ func TestAssumeErrorCodes(t *testing.T) {
 		10174: server.JSAtomicPublishDisabledErr,
 		10176: server.JSAtomicPublishIncompleteBatchErr,
 		10210: server.JSAtomicPublishTooManyInflight,
+		10158: server.JSStreamDuplicateMessageConflict,
+		10201: server.JSAtomicPublishContainsDuplicateMessageErr,
 		// no room
 		10002: server.JSAccountResourcesExceededErr,
 		10023: server.JSInsufficientResourcesErr,

@@ -44,6 +44,7 @@ type bucketState struct {
 	differs []string    // settings that are not ours
 	created time.Time   // of the stream; zero while none was seen
 	largest int32       // message that the stream takes, in bytes; -1 for the server's limit
+	copies  int         // of the stream
 	late    bool        // the last look got no answer in time; a second one in a row counts
 	good    time.Time   // when a look last found the bucket in order
 }
@@ -124,7 +125,7 @@ func (k *Bucket) report(old, now *bucketState) {
 func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	state := &bucketState{created: old.created, differs: old.differs, largest: old.largest, good: old.good}
+	state := &bucketState{created: old.created, differs: old.differs, largest: old.largest, copies: old.copies, good: old.good}
 	if !k.bus.nc.IsConnected() {
 		state.err = errNotConnected()
 		return state
@@ -155,7 +156,8 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 		return state
 	}
 	info := s.CachedInfo()
-	state.created, state.largest, state.good = info.Created, info.Config.MaxMsgSize, began
+	state.created, state.good = info.Created, began
+	state.largest, state.copies = info.Config.MaxMsgSize, info.Config.Replicas
 	state.differs = differences(want, info.Config)
 	return state
 }

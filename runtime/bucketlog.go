@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"muster/runtime/store"
@@ -28,6 +29,8 @@ const (
 	codeWriteInFlight   jetstream.ErrorCode = 10164 // another write to the key is not replicated yet; ours may be right
 	codeBatchIncomplete jetstream.ErrorCode = 10176
 	codeBatchInflight   jetstream.ErrorCode = 10210
+	codeCopyInFlight    jetstream.ErrorCode = 10158 // an earlier copy of this write is not replicated yet
+	codeCopyInBatch     jetstream.ErrorCode = 10201 // or one of a batch is stored or under way
 )
 
 // full lists the codes that say that there is no room, until an operator makes some.
@@ -181,6 +184,9 @@ func (k *Bucket) message(e store.Entry) *nats.Msg {
 		h = nats.Header{}
 	}
 	h[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(e.Follows, 10)}
+	if k.spec.EventType != "" && k.state.Load().copies > 1 {
+		identify(h)
+	}
 	switch marker, _ := marker(h); {
 	case e.TTL > 0:
 		h[jetstream.MsgTTLHeader] = []string{e.TTL.String()}
@@ -190,12 +196,23 @@ func (k *Bucket) message(e store.Entry) *nats.Msg {
 	return &nats.Msg{Subject: wire.KeySubject(k.spec.Name, e.Key), Header: h, Data: e.Value}
 }
 
+// identify gives what becomes an event a message id. The bucket needs none, but the events stream stores no id twice, so
+// that a leader that takes again what the last one had taken repeats nothing. A single server has no such leaders, and the
+// id would cost it a tenth of its writes.
+func identify(h nats.Header) {
+	if id := h[wire.HeaderCEID]; id != nil {
+		h[jetstream.MsgIDHeader] = id
+	} else if marker, _ := marker(h); marker && h[jetstream.MsgIDHeader] == nil {
+		h[jetstream.MsgIDHeader] = []string{nuid.Next()}
+	}
+}
+
 // notWritten sorts the failure of a write: was it refused, did nobody take it, or is that not known?
 func (k *Bucket) notWritten(err error, subject string, size int, began time.Time) error {
 	// Not errors.AsType[jetstream.JetStreamError]: a write's plain API errors have no such wrapper.
 	if api := apiError(err); api != nil {
 		switch code := api.ErrorCode; {
-		case code == codeWrongSequence, code == codeWriteInFlight:
+		case code == codeWrongSequence, code == codeWriteInFlight, code == codeCopyInFlight, code == codeCopyInBatch:
 			return &store.Conflict{}
 		case code == codeBatchIncomplete, code == codeBatchInflight, api.Code == 503 && !slices.Contains(full, code):
 			return k.failed(err, subject, began) // not stored, tried again

@@ -27,11 +27,16 @@ const (
 // settled takes to come back.
 const dedupe = 24 * time.Hour
 
+// eventsDuplicates is how long the events stream knows a revision again. Its new leader may take again what the last one
+// took in its last moments; that must come within this time, and does: it takes up the buckets within half a minute.
+const eventsDuplicates = 2 * time.Minute
+
 // Events, Triggers and Dead are the streams.
 var (
 	Events = StreamSpec{Name: wire.StreamEvents, sources: eventful, config: func(c *jetstream.StreamConfig) {
 		c.Description = "every revision of every record, an event each"
 		c.MaxAge = keepEvents
+		c.Duplicates = eventsDuplicates
 		for _, b := range eventful {
 			from, to := wire.EventTransform(b.Name, wire.EventKind(b.EventType))
 			c.Sources = append(c.Sources, &jetstream.StreamSource{
@@ -81,6 +86,9 @@ func streamDifferences(want, have jetstream.StreamConfig) []string {
 	have.MaxAge, have.AllowDirect, have.MaxMsgsPerSubject = want.MaxAge, want.AllowDirect, want.MaxMsgsPerSubject
 	have.AllowMsgTTL, have.AllowAtomicPublish, have.AllowRollup = want.AllowMsgTTL, want.AllowAtomicPublish, want.AllowRollup
 	d := differences(want, have)
+	if len(want.Sources) > 0 && have.Duplicates < want.Duplicates {
+		d = append(d, fmt.Sprintf("duplicate_window is %v, not %v: events may come twice", have.Duplicates, want.Duplicates))
+	}
 	for _, w := range want.Sources {
 		if !takes(have.Sources, w) {
 			d = append(d, fmt.Sprintf("it does not take %s as %s", w.SubjectTransforms[0].Source, w.SubjectTransforms[0].Destination))

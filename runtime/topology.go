@@ -16,6 +16,11 @@ import (
 // the bucket, is not overtaken by a hot key while it starts or changes its leader. More would not bind as a KV bucket.
 const history = 256
 
+// bucketDuplicates is how long a bucket remembers the message ids of what becomes an event, which are for the events stream:
+// the shortest that the server takes, since an id remembered costs it some 200 bytes. A write that is sent again is told
+// by the revision that it follows.
+const bucketDuplicates = 100 * time.Millisecond
+
 // BucketSpec is what a bucket is made with.
 type BucketSpec struct {
 	Name        string
@@ -92,6 +97,9 @@ func (b BucketSpec) stream(replicas int) jetstream.StreamConfig {
 	if b.Record {
 		c.MaxMsgsPerSubject = history
 		c.AllowAtomicPublish = true
+	}
+	if b.EventType != "" {
+		c.Duplicates = bucketDuplicates
 	}
 	if b.Leases { // history 1: an older revision would come back when the last one expires
 		c.AllowAtomicPublish = true

@@ -22,6 +22,7 @@ type events struct {
 	count    map[string]int
 	changes  map[string]int // requests that were carried by the events of each key
 	repeated map[string]int // events that were heard before
+	unnamed  int            // events without a message id, by which the server knows a repeat
 	gaps     []string
 	markers  int
 }
@@ -50,6 +51,9 @@ func (e *events) hear(m jetstream.Msg) {
 	defer e.mu.Unlock()
 	subject, h := m.Subject(), m.Headers()
 	e.count[subject]++
+	if id := h.Get("Nats-Msg-Id"); id == "" || h.Get("ce-id") != "" && id != h.Get("ce-id") {
+		e.unnamed++
+	}
 	// The origin is the server's own account of where the message was: stream, sequence, and more.
 	var stream, revision string
 	if _, err := fmt.Sscanf(h.Get("Nats-Stream-Source"), "%s %s", &stream, &revision); err != nil {
@@ -154,6 +158,9 @@ func TestEventsUnderAHotKeyOnThreeNodes(t *testing.T) {
 	heard.until("muster.event.hive.hot", rev)
 	if n := heard.of("muster.event.hive.hot"); uint64(n) != rev { // the bucket holds nothing else
 		t.Errorf("%d events of %d revisions", n, rev)
+	}
+	if heard.unnamed > 0 { // no more is written
+		t.Errorf("%d events without the message id by which the server would know a repeat", heard.unnamed)
 	}
 	t.Logf("%d changes (%d failed) in %d revisions", changed.Load(), failed.Load(), rev)
 }
