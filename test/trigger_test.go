@@ -1,8 +1,10 @@
 package test
 
 import (
+	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -53,11 +55,20 @@ func (b *bus) left() uint64 { return b.state("MUSTER_TRIGGERS").Msgs }
 
 func (b *bus) state(stream string) jetstream.StreamState {
 	b.t.Helper()
-	s, err := b.js.Stream(ctx(b.t), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return s.CachedInfo().State
+	return b.stream(stream).CachedInfo().State
+}
+
+// stream looks at a stream. One whose leader has just died answers nothing, so it is asked again.
+func (b *bus) stream(name string) (s jetstream.Stream) {
+	b.t.Helper()
+	natstest.Eventually(b.t, wholeLimit, name+" tells about itself", func() bool {
+		once, cancel := context.WithTimeout(ctx(b.t), 3*time.Second)
+		defer cancel()
+		var err error
+		s, err = b.js.Stream(once, name)
+		return err == nil
+	})
+	return s
 }
 
 // settled waits until no trigger is left.
@@ -71,10 +82,7 @@ func (b *bus) dead() []*jetstream.RawStreamMsg { return b.all("MUSTER_DEAD") }
 
 func (b *bus) all(stream string) []*jetstream.RawStreamMsg {
 	b.t.Helper()
-	s, err := b.js.Stream(ctx(b.t), stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	s := b.stream(stream)
 	state := s.CachedInfo().State
 	var msgs []*jetstream.RawStreamMsg
 	for seq := state.FirstSeq; seq > 0 && seq <= state.LastSeq; seq++ {
