@@ -19,13 +19,13 @@ type deadlines struct {
 	quit chan struct{}
 }
 
-// deadline is the context of one request. It ends at soft; at hard, late is called if it was not removed by then.
+// deadline is the context of one request. It ends at soft; at hard, its owner is told if it was not removed by then.
 type deadline struct {
 	soft, hard time.Time
 	done       atomic.Pointer[chan struct{}] // made when somebody asks for it
 	ended      atomic.Bool
 	after      atomic.Pointer[func()] // called when it ends
-	late       func()
+	owner      interface{ late() }
 	prev, next *deadline
 }
 
@@ -127,7 +127,7 @@ func (d *deadlines) sweep() {
 		}
 		d.mu.Unlock()
 		for _, c := range late {
-			c.late()
+			c.owner.late()
 		}
 		if idle {
 			select {

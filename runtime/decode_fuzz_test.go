@@ -44,7 +44,7 @@ func FuzzDecode(f *testing.F) {
 
 // readAgain checks that a value that was read is read the same once it is written.
 func readAgain(t *testing.T, v sample) {
-	b, err := encode(v)
+	b, err := encode(nil, v)
 	if err != nil {
 		t.Fatalf("encode: %v", err)
 	}
@@ -52,7 +52,7 @@ func readAgain(t *testing.T, v sample) {
 	if err := decode(b, &back); err != nil {
 		t.Fatalf("decode %s: %v", b, err)
 	}
-	if b2, err := encode(back); err != nil || !bytes.Equal(b, b2) {
+	if b2, err := encode(nil, back); err != nil || !bytes.Equal(b, b2) {
 		t.Fatalf("%s comes back as %s, %v", b, b2, err)
 	}
 }
@@ -66,7 +66,7 @@ func fitToSend(t *testing.T, err error) {
 	if len(e.Message) > 512 || !utf8.ValidString(e.Message) {
 		t.Fatalf("message of %d bytes: %q", len(e.Message), e.Message)
 	}
-	if b, err := encode(e.Body("r1")); err != nil || !json.Valid(b) || len(b) > 2048 {
+	if b, err := encode(nil, e.Body("r1")); err != nil || !json.Valid(b) || len(b) > 2048 {
 		t.Fatalf("the error is sent as %d bytes, %v", len(b), err)
 	}
 }

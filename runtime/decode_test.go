@@ -164,7 +164,7 @@ func refusedBody(t *testing.T, name, body string) *wire.Error {
 	if e.Message == "" || len(e.Message) > 512 {
 		t.Errorf("%s: message of %d bytes", name, len(e.Message))
 	}
-	if sent, err := encode(e.Body("r1")); err != nil || !json.Valid(sent) {
+	if sent, err := encode(nil, e.Body("r1")); err != nil || !json.Valid(sent) {
 		t.Errorf("%s: the error cannot be sent: %v", name, err)
 	}
 	return e
@@ -211,7 +211,7 @@ func TestDecode_NeverRepeatsAValue(t *testing.T) {
 		if e == nil {
 			continue
 		}
-		sent, err := encode(e.Body("r1"))
+		sent, err := encode(nil, e.Body("r1"))
 		if err != nil || strings.Contains(string(sent), secret) {
 			t.Errorf("%s is answered with %s, %v", body, sent, err)
 		}

@@ -110,7 +110,7 @@ var common = []wire.Code{
 func NewOp[In, Reply any](o Op, handle func(context.Context, *Request[In]) (any, error)) Op {
 	o.request, o.reply = reflect.TypeFor[In](), reflect.TypeFor[Reply]()
 	o.handle = func(ctx context.Context, in *inbound, answer func(any, error)) {
-		r, err := request[In](&o, in)
+		r, err := request[In](&o, in, nil)
 		if err != nil {
 			answer(nil, err)
 			return
@@ -122,11 +122,13 @@ func NewOp[In, Reply any](o Op, handle func(context.Context, *Request[In]) (any,
 
 // NewHotOp makes an op of a handler that does not wait: it hands its outcome to answer, then or later, exactly once. It
 // runs on the goroutine that takes requests off the connection, so that a thousand requests under way need no goroutine
-// each; what it does itself must take microseconds.
+// each; what it does itself must take microseconds. What the body points to may be another request's too, and must not be
+// changed.
 func NewHotOp[In, Reply any](o Op, handle func(ctx context.Context, r *Request[In], answer func(any, error))) Op {
 	o.request, o.reply, o.hot = reflect.TypeFor[In](), reflect.TypeFor[Reply](), true
+	known := new(Recent[In])
 	o.handle = func(ctx context.Context, in *inbound, answer func(any, error)) {
-		r, err := request[In](&o, in)
+		r, err := request(&o, in, known)
 		if err != nil {
 			answer(nil, err)
 			return
@@ -136,11 +138,20 @@ func NewHotOp[In, Reply any](o Op, handle func(ctx context.Context, r *Request[I
 	return o
 }
 
-// request reads what a handler gets.
-func request[In any](o *Op, in *inbound) (*Request[In], error) {
+// request reads what a handler gets. known has bodies that were read before, if they may be shared.
+func request[In any](o *Op, in *inbound, known *Recent[In]) (*Request[In], error) {
 	r := &Request[In]{IDs: in.ids, API: in.api, Header: in.header}
-	if err := decode(in.data, &r.Body); err != nil {
-		return nil, err
+	share, ok := known != nil && len(in.data) <= shortBody, false
+	if share {
+		r.Body, ok = known.Get(in.data)
+	}
+	if !ok {
+		if err := decode(in.data, &r.Body); err != nil {
+			return nil, err
+		}
+		if share {
+			known.Put(in.data, r.Body)
+		}
 	}
 	r.Origin = store.Origin{RequestID: in.requestID, Trace: in.trace, Cause: in.cause}
 	if in.requestID != "" && o.Changes {
@@ -156,15 +167,19 @@ func request[In any](o *Op, in *inbound) (*Request[In], error) {
 	return r, nil
 }
 
+// shortBody is the largest body that is likely to come again as it is, in bytes.
+const shortBody = 64
+
 // Appender is a reply that encodes itself, for the hot paths. It must append one JSON object.
 type Appender interface {
 	AppendJSON([]byte) []byte
 }
 
-// encode encodes a reply.
-func encode(reply any) ([]byte, error) {
+// encode appends an encoded reply.
+func encode(b []byte, reply any) ([]byte, error) {
 	if a, ok := reply.(Appender); ok {
-		return a.AppendJSON(nil), nil
+		return a.AppendJSON(b), nil
 	}
-	return json.Marshal(reply, json.Deterministic(true))
+	data, err := json.Marshal(reply, json.Deterministic(true))
+	return append(b, data...), err
 }

@@ -37,7 +37,7 @@ type inbound struct {
 // parse reads subject and headers. What it could read is set even when it fails.
 func (in *inbound) parse(function string, op *Op) error {
 	in.timeout, in.api = timeoutDefault, 2
-	if t := in.first(wire.HeaderTraceparent); traceparent.MatchString(t) {
+	if t := in.first(wire.HeaderTraceparent); t != "" && traceparent.MatchString(t) {
 		in.trace = t
 	}
 	if v := in.first(wire.HeaderTimeout); v != "" {

@@ -153,22 +153,23 @@ func (s *Service) listen(op *Op) error {
 // receive runs on the subscription's goroutine and must not wait. micro reads its request after it returns, so nothing
 // that runs longer may touch r: the reply goes out through the connection.
 func (s *Service) receive(op *Op, m *opMetrics, r micro.Request) {
-	in := &inbound{subject: r.Subject(), reply: r.Reply(), data: r.Data(), header: r.Headers(), arrived: time.Now()}
-	if !wire.IsInbox(in.reply) { // nobody waits: published without, delivered by a stream, or meant to be stored in one
+	reply := r.Reply()
+	if !wire.IsInbox(reply) { // nobody waits: published without, delivered by a stream, or meant to be stored in one
 		m.noReply.Add(1)
 		return
 	}
 	m.requests.Add(1)
-	size := int64(len(in.data))
+	x := &exchange{s: s, op: op, m: m, in: inbound{
+		subject: r.Subject(), reply: reply, data: r.Data(), header: r.Headers(), arrived: time.Now(),
+	}}
+	size := int64(len(x.in.data))
 	if s.inFlight.Add(1) > maxInFlight || s.bytes.Add(size) > maxInFlightBytes {
-		busy := wire.Errorf(wire.Busy, "this replica serves as many requests as it can; ask again")
-		(&exchange{s: s, op: op, m: m, in: in}).fail(busy)
+		x.fail(wire.Errorf(wire.Busy, "this replica serves as many requests as it can; ask again"))
 		s.leave(size)
 		return
 	}
 	m.inflight.Add(1)
 	s.handlers.Add(1)
-	x := &exchange{s: s, op: op, m: m, in: in}
 	if op.hot && size <= hotBody {
 		x.serve()
 		return
@@ -207,7 +208,7 @@ type exchange struct {
 	trigger  *delivery // nil for a request
 	op       *Op
 	m        *opMetrics
-	in       *inbound
+	in       inbound
 	deadline deadline
 	answered atomic.Bool
 	returned atomic.Bool
@@ -221,14 +222,14 @@ func (x *exchange) serve() {
 			x.done(nil, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	in := x.in
+	in := &x.in
 	if err := in.parse(x.s.path, x.op); err != nil {
 		x.done(nil, err)
 		return
 	}
 	margin := min(max(in.timeout/10, min(in.timeout/2, 2*sweepEvery)), 200*time.Millisecond)
 	end := in.arrived.Add(in.timeout)
-	x.deadline.soft, x.deadline.hard, x.deadline.late = end.Add(-margin), end.Add(-margin/4), x.late
+	x.deadline.soft, x.deadline.hard, x.deadline.owner = end.Add(-margin), end.Add(-margin/4), x
 	x.s.deadlines.add(&x.deadline)
 	x.op.handle(&x.deadline, in, x.done)
 }
@@ -266,18 +267,29 @@ func (x *exchange) succeed(reply any) {
 		}
 		return
 	}
-	data, err := encode(reply)
+	buffer := replies.Get().(*[]byte)
+	defer replies.Put(buffer)
+	data, err := encode((*buffer)[:0], reply)
 	if err != nil {
 		x.fail(fmt.Errorf("encode reply: %w", err))
 		return
+	}
+	if cap(data) <= maxReplyBuffer {
+		*buffer = data
 	}
 	if limit := x.s.bus.maxValue(); len(data) > limit {
 		x.fail(wire.Errorf(wire.TooLarge, "the reply would be %d bytes, the limit is %d", len(data), limit).
 			With("size", len(data)).With("limit", limit))
 		return
 	}
-	x.send(&nats.Msg{Subject: x.in.reply, Data: data})
+	x.send(data, nil)
 }
+
+// replies are buffers for replies. The connection copies what it is given before it returns.
+var replies = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxReplyBuffer is the largest buffer that is kept, in bytes.
+const maxReplyBuffer = 16 << 10
 
 func (x *exchange) fail(err error) {
 	if x.answered.Load() {
@@ -300,10 +312,10 @@ func (x *exchange) fail(err error) {
 		e = wire.AsError(encodeErr)
 		data = []byte(`{"error_code":"Internal","message":"internal error","request_id":"` + id + `","status":500,"retryable":false,"details":{}}`)
 	}
-	sent := x.send(&nats.Msg{Subject: x.in.reply, Data: data, Header: nats.Header{
+	sent := x.send(data, nats.Header{
 		wire.HeaderError:     {oneLine(e.Message)},
 		wire.HeaderErrorCode: {strconv.Itoa(e.Code.Status())},
-	}})
+	})
 	if !sent {
 		return
 	}
@@ -327,11 +339,17 @@ func oneLine(s string) string {
 }
 
 // send sends the one answer; false if there was one already.
-func (x *exchange) send(msg *nats.Msg) bool {
+func (x *exchange) send(data []byte, header nats.Header) bool {
 	if !x.answered.CompareAndSwap(false, true) {
 		return false
 	}
-	if err := x.s.bus.nc.PublishMsg(msg); err != nil {
+	var err error
+	if header == nil {
+		err = x.s.bus.nc.Publish(x.in.reply, data)
+	} else {
+		err = x.s.bus.nc.PublishMsg(&nats.Msg{Subject: x.in.reply, Data: data, Header: header})
+	}
+	if err != nil {
 		x.s.log.Warn("reply not sent", "subject", x.in.subject, "cause", err)
 	}
 	took := time.Since(x.in.arrived)

@@ -140,7 +140,7 @@ func (t *triggers) take(p *puller, msg *nats.Msg) {
 		d.bury(wire.AsError(err))
 		return
 	}
-	x := &exchange{s: t.s, op: op, m: t.s.metrics[op.Name], in: in, trigger: d}
+	x := &exchange{s: t.s, op: op, m: t.s.metrics[op.Name], in: *in, trigger: d}
 	if op.hot && len(in.data) <= hotBody {
 		x.serve()
 		return

@@ -1,6 +1,9 @@
 package declare
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // declaration is the reply of set, create, apply and view; on the wire a [wire.Declaration].
 type declaration struct {
@@ -12,9 +15,7 @@ type declaration struct {
 
 // AppendJSON implements [runtime.Appender]. A hive is a name, which needs no escapes.
 func (d declaration) AppendJSON(b []byte) []byte {
-	if b == nil {
-		b = make([]byte, 0, envelope+len(d.agents))
-	}
+	b = slices.Grow(b, envelope+len(d.agents))
 	b = append(b, `{"hive":"`...)
 	b = append(b, d.hive...)
 	b = append(b, `","revision":`...)

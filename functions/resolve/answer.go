@@ -3,6 +3,7 @@ package resolve
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -233,9 +234,7 @@ type answer struct {
 
 // AppendJSON implements [runtime.Appender].
 func (a answer) AppendJSON(b []byte) []byte {
-	if b == nil {
-		b = make([]byte, 0, 256+160*len(a.backends))
-	}
+	b = slices.Grow(b, 256+160*len(a.backends))
 	b = append(b, `{"service":"`...)
 	b = append(b, a.service...) // a name, as all that stands here between quotes
 	b = append(b, `","status":"`...)
