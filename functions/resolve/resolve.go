@@ -47,6 +47,8 @@ type function struct {
 	held     *store.Store[*lease]
 	log      store.Log // of the leases
 	copies   store.Log
+
+	judgements runtime.Recent[*judgement]
 }
 
 // New makes the function.
@@ -162,7 +164,7 @@ func (f *function) lookup(ctx context.Context, r *runtime.Request[wire.Lookup], 
 	s := f.see(service)
 	d := f.doubt(s.kind(), now)
 	reply := func(s seen) {
-		a, err := judge(s, d, now)
+		a, err := f.judged(s, d, now)
 		if err == nil && maxAge >= 0 {
 			err = a.within(maxAge)
 		}
