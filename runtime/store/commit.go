@@ -311,16 +311,15 @@ func (s *Store[D]) header(key, writeID string, previous uint64, group []*waiter[
 			wire.HeaderCEID: {writeID}, wire.HeaderCEPrevious: {strconv.FormatUint(previous, 10)},
 		}
 	}
-	h := map[string][]string{
-		wire.HeaderCESpecVersion:     {"1.0"},
-		wire.HeaderCEID:              {writeID},
-		wire.HeaderCESource:          {wire.EventSource(s.log.Bucket())},
-		wire.HeaderCEType:            {s.cfg.EventType},
-		wire.HeaderCESubject:         {key},
-		wire.HeaderCETime:            {s.cfg.Now().UTC().Format(time.RFC3339Nano)},
-		wire.HeaderCEDataContentType: {wire.ContentTypeJSON},
-		wire.HeaderCEPrevious:        {strconv.FormatUint(previous, 10)},
-	}
+	h := newHeaders()
+	h.set(wire.HeaderCESpecVersion, "1.0")
+	h.set(wire.HeaderCEID, writeID)
+	h.set(wire.HeaderCESource, wire.EventSource(s.log.Bucket()))
+	h.set(wire.HeaderCEType, s.cfg.EventType)
+	h.set(wire.HeaderCESubject, key)
+	h.set(wire.HeaderCETime, s.cfg.Now().UTC().Format(time.RFC3339Nano))
+	h.set(wire.HeaderCEDataContentType, wire.ContentTypeJSON)
+	h.set(wire.HeaderCEPrevious, strconv.FormatUint(previous, 10))
 	changes := 0
 	for _, w := range group {
 		if w.sameAs != nil || w.refusal != nil || !w.changed {
@@ -329,18 +328,34 @@ func (s *Store[D]) header(key, writeID string, previous uint64, group []*waiter[
 		if changes++; changes > 1 {
 			continue
 		}
-		set(h, wire.HeaderCERequestID, w.from.RequestID)
-		set(h, wire.HeaderCECausationID, w.from.Cause)
-		set(h, wire.HeaderCETraceparent, w.from.Trace)
+		h.set(wire.HeaderCERequestID, wire.EncodeHeader(w.from.RequestID))
+		h.set(wire.HeaderCECausationID, wire.EncodeHeader(w.from.Cause))
+		h.set(wire.HeaderCETraceparent, wire.EncodeHeader(w.from.Trace))
 	}
 	if changes > 1 {
-		h[wire.HeaderCEChanges] = []string{strconv.Itoa(changes)}
+		h.set(wire.HeaderCEChanges, strconv.Itoa(changes))
 	}
-	return h
+	return h.byName
 }
 
-func set(h map[string][]string, name, value string) {
+// headers are made for every write, so they are made with few allocations.
+type headers struct {
+	byName map[string][]string
+	values []string
+}
+
+// maxHeaders is how many a revision has, those that the log adds included.
+const maxHeaders = 14
+
+func newHeaders() headers {
+	return headers{make(map[string][]string, maxHeaders), make([]string, 0, maxHeaders)}
+}
+
+// set sets a header that has a value.
+func (h *headers) set(name, value string) {
 	if value != "" {
-		h[name] = []string{wire.EncodeHeader(value)}
+		h.values = append(h.values, value)
+		n := len(h.values)
+		h.byName[name] = h.values[n-1 : n : n]
 	}
 }

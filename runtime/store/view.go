@@ -77,7 +77,7 @@ func (s *Store[D]) confirm() {
 
 // confirmRounds is how many rounds of confirming are under way at most. The second one serves those who came just behind
 // the first; more would cost the leader more than they save.
-const confirmRounds = 2
+const confirmRounds = 1
 
 // ask has a viewer served by the leader.
 func (s *Store[D]) ask(v *viewer[D]) {
