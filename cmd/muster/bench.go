@@ -36,16 +36,19 @@ type bench struct {
 
 // Help is printed by muster bench --help.
 func (bench) Help() string {
-	return `It needs the functions running on that NATS, and loads both as hard as it can. The sleds that join are run by the bench itself, each on a connection of its own; a join is measured from its start until it awaits completion, and "revisions" is the most that a rack's record had. What it stores, hives, racks, sleds and a service named bench-… and the bucket ` + benchBucket + `, it removes at the end.`
+	return `It needs the functions running on that NATS, and loads both as hard as it can. The sleds that join are run by the bench itself, each on a connection of its own; a join is measured from its start until it awaits completion, and "revisions" is the most that a rack's record had. What it stores, hives, racks, sleds and a service named bench-…, the buckets ` + benchBucket + ` and ` + benchFollowed + ` and the stream ` + benchStream + `, it removes at the end.`
 }
 
 // benchClients is how many connections the callers share.
 const benchClients = 4
 
-// echoSubject and benchBucket are the bench's own; it removes what it made.
+// What follows is the bench's own; it removes what it made.
 const (
-	echoSubject = "bench.echo"
-	benchBucket = "muster_bench"
+	echoSubject        = "bench.echo"
+	benchBucket        = "muster_bench"
+	benchFollowed      = "muster_bench_followed"
+	benchStream        = "MUSTER_BENCH_EVENTS"
+	benchEventSubjects = "bench.event.>"
 )
 
 func (c bench) Run(ctx context.Context, std streams) error {
@@ -170,8 +173,15 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := b.rawUpdates(ctx, js)
+	raw, err := b.rawUpdates(ctx, js, benchBucket)
 	if err != nil {
+		return nil, err
+	}
+	followed, err := b.rawUpdates(ctx, js, benchFollowed)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.follow(ctx, js); err != nil {
 		return nil, err
 	}
 	hive := func(i int) string { return b.name + "-" + strconv.Itoa(i) }
@@ -207,8 +217,8 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 	p50 := func(line string) float64 { return float64(b.samples[line].quantile(0.5)) }
 	series := func(line string) func() string {
 		return func() string {
-			limit := 1 / (1/rate("echo") + 1/rate("KV update, own keys"))
-			return fmt.Sprintf("%.2f of echo and update in series", rate(line)/limit)
+			of := func(update string) float64 { return rate(line) * (1/rate("echo") + 1/rate(update)) }
+			return fmt.Sprintf("%.2f of echo and update in series, %.2f followed", of("KV update, own keys"), of("KV update, followed"))
 		}
 	}
 	toEcho := func(line string) func() string {
@@ -222,11 +232,15 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		return fmt.Sprintf("%.2f of declare.set", rate("trigger, own hives")/rate("declare.set, own hives"))
 	}
 	latency := func() string {
-		return fmt.Sprintf("p50 %.2f of echo plus update", p50("declare.set, one caller")/(p50("echo, one caller")+p50("KV update, one caller")))
+		of := func(update string) float64 {
+			return p50("declare.set, one caller") / (p50("echo, one caller") + p50(update))
+		}
+		return fmt.Sprintf("p50 %.2f of echo plus update, %.2f followed", of("KV update, one caller"), of("KV update followed, one caller"))
 	}
 	return []benchLine{
 		{name: "echo", callers: b.Callers, do: echo},
 		{name: "KV update, own keys", callers: b.Callers, do: raw},
+		{name: "KV update, followed", callers: b.Callers, do: followed},
 		{name: "declare.set, own hives", callers: b.Callers, do: set(hive, one), compare: series("declare.set, own hives")},
 		{name: "declare.set, one hive", callers: b.Callers, do: set(hot, agent), compare: toEcho("declare.set, one hive")},
 		{name: "declare.view, one hive", callers: b.Callers, do: view(func(int) string { return hive(0) }), compare: toEcho("declare.view, one hive"), prepare: once(set(hive, one))},
@@ -234,41 +248,11 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		b.lookups(toEcho),
 		{name: "echo, one caller", callers: 1, do: echo},
 		{name: "KV update, one caller", callers: 1, do: raw},
+		{name: "KV update followed, one caller", callers: 1, do: followed},
 		{name: "declare.set, one caller", callers: 1, do: set(hive, one), compare: latency},
 		{name: "trigger, own hives", callers: triggerCallers * b.Callers, do: heard.trigger, compare: viaTrigger},
 		{name: "event at 5,000/s", callers: b.Callers, pace: time.Duration(b.Callers) * time.Second / 5000, do: heard.set},
 		{name: "declare.set, large hive", callers: 1, do: set(large, agent), prepare: func() error { return b.fill(large(0), b.Agents) }},
-	}, nil
-}
-
-// rawUpdates makes a bucket with the settings of a bucket of record, and writes each caller's own key over its last
-// revision, as fast as a client can.
-func (b *benchRun) rawUpdates(ctx context.Context, js jetstream.JetStream) (func(i, n int) (*nats.Msg, error), error) {
-	s, err := js.Stream(ctx, wire.BucketStream(wire.BucketWanted))
-	if err != nil {
-		return nil, &exit{exitUnavailable, fmt.Errorf("look at bucket %s (is muster serving here?): %w", wire.BucketWanted, err)}
-	}
-	cfg := s.CachedInfo().Config
-	cfg.Name, cfg.Subjects, cfg.Description = wire.BucketStream(benchBucket), []string{wire.BucketSubjects(benchBucket)}, "muster bench; may be deleted"
-	if _, err := js.CreateOrUpdateStream(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("make bucket %s: %w", benchBucket, err)
-	}
-	kvs := make([]jetstream.KeyValue, benchClients)
-	for i, nc := range b.conns {
-		own, err := jetstream.New(nc)
-		if err != nil {
-			return nil, err
-		}
-		if kvs[i], err = own.KeyValue(ctx, benchBucket); err != nil {
-			return nil, err
-		}
-	}
-	revisions := make([]uint64, b.Callers)
-	value := []byte(`{"agents":{"one":{"state":"paused"}}}`)
-	return func(i, _ int) (*nats.Msg, error) {
-		rev, err := kvs[i%benchClients].Update(ctx, b.name+"-"+strconv.Itoa(i), value, revisions[i])
-		revisions[i] = rev
-		return nil, err
 	}, nil
 }
 
@@ -297,8 +281,10 @@ func (b *benchRun) cleanUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := js.DeleteStream(ctx, wire.BucketStream(benchBucket)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("delete bucket %s: %w", benchBucket, err)
+	for _, own := range []string{benchStream, wire.BucketStream(benchFollowed), wire.BucketStream(benchBucket)} {
+		if err := js.DeleteStream(ctx, own); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("delete stream %s: %w", own, err)
+		}
 	}
 	s, err := js.Stream(ctx, wire.BucketStream(wire.BucketWanted))
 	if err != nil {

@@ -76,12 +76,12 @@ func TestBench(t *testing.T) {
 		t.Errorf("the head is not as expected:\n%s", r.out)
 	}
 	for name, compared := range map[string]string{
-		"echo": "", "KV update, own keys": "", "echo, one caller": "", "KV update, one caller": "", "declare.set, large hive": "",
-		"declare.set, own hives":  ` +\d+\.\d\d of echo and update in series`,
+		"echo": "", "KV update, own keys": "", "KV update, followed": "", "KV update followed, one caller": "", "echo, one caller": "", "KV update, one caller": "", "declare.set, large hive": "",
+		"declare.set, own hives":  ` +\d+\.\d\d of echo and update in series, \d+\.\d\d followed`,
 		"declare.set, one hive":   ` +\d+\.\d\d of echo`,
 		"declare.view, one hive":  ` +\d+\.\d\d of echo`,
 		"declare.view, own hives": ` +\d+\.\d\d of echo`,
-		"declare.set, one caller": ` +p50 \d+\.\d\d of echo plus update`,
+		"declare.set, one caller": ` +p50 \d+\.\d\d of echo plus update, \d+\.\d\d followed`,
 		"trigger, own hives":      ` +\d+\.\d\d of declare.set`,
 		"event at 5,000/s":        "",
 	} {
