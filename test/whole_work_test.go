@@ -151,13 +151,14 @@ func (w *whole) racks(rack string) func() error {
 
 // keeper is a backend that renews its lease every second.
 type keeper struct {
+	heard   atomic.Pointer[time.Time] // from then on every replica has heard of it
 	sure    atomic.Pointer[time.Time] // until then at least its lease holds
 	answers atomic.Int64              // that lookups got
 	stale   atomic.Int64              // of them
 }
 
-// keeperTTL is the keeper's, and keeperLag how long others may not hear of a heartbeat: a mirror that hears nothing for that
-// long says so.
+// keeperTTL is the keeper's, and keeperLag how long others may not hear of it or its heartbeat: a mirror that hears nothing for
+// that long says so.
 const (
 	keeperTTL = 20 * time.Second
 	keeperLag = 5 * time.Second
@@ -188,6 +189,10 @@ func (w *whole) keepsLease() error {
 		if err := json.Unmarshal(a.raw, &l); err != nil {
 			return err
 		}
+		if lease == "" {
+			heard := time.Now().Add(keeperLag)
+			w.keeper.heard.Store(&heard)
+		}
 		lease = l.Lease
 		until := asked.Add(keeperTTL)
 		w.keeper.sure.Store(&until)
@@ -199,7 +204,8 @@ func (w *whole) keepsLease() error {
 func (w *whole) lookups(i int) func() error {
 	return func() error {
 		return w.each(15*time.Millisecond, func(n int) error {
-			sure := w.keeper.sure.Load()
+			sure, heard := w.keeper.sure.Load(), w.keeper.heard.Load()
+			asked := time.Now()
 			a, err := w.tally.try(w.nc(i+n), wholeWait, "muster.resolve.lookup.kept", "")
 			answered := time.Now()
 			switch {
@@ -216,7 +222,7 @@ func (w *whole) lookups(i int) func() error {
 			if got.Status == wire.StatusStale {
 				w.keeper.stale.Add(1)
 			}
-			if got.Status == wire.StatusFresh && len(got.Backends) != 1 && answered.Before(sure.Add(-keeperLag)) {
+			if got.Status == wire.StatusFresh && len(got.Backends) != 1 && asked.After(*heard) && answered.Before(sure.Add(-keeperLag)) {
 				return fmt.Errorf("the lease holds for %v, and a lookup says %s", sure.Sub(answered), a.raw)
 			}
 			return nil
