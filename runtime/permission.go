@@ -31,10 +31,14 @@ func PermissionsOf(fns []Function, inbox string) Permissions {
 }
 
 // CallerPermissions are those of one who has answers sent to inboxes with a prefix. With changes it asks for all ops of
-// functions and touches no bucket; without it asks for those that change nothing, and follows what is shown to callers.
+// functions and touches no bucket; without it asks for those that change nothing, follows what is shown to callers, and
+// hears events.
 func CallerPermissions(fns []Function, changes bool, inbox string) Permissions {
 	p := newGrants()
 	p.subscribe(inbox + ".>")
+	if !changes {
+		p.subscribe(wire.EventSubjects())
+	}
 	for _, fn := range fns {
 		for _, op := range append(slices.Clone(fn.Ops), schemaOp(fn)) {
 			if changes || !op.Changes {
@@ -61,6 +65,18 @@ func TriggerPermissions(fns []Function, inbox string) Permissions {
 				p.publish(wire.TriggerSubjects(fn.Name, op.Name, len(op.IDs)))
 			}
 		}
+	}
+	return p.permissions()
+}
+
+// DeadPermissions are those of one who looks at dead triggers, publishes them once more and removes them.
+func DeadPermissions(fns []Function, inbox string) Permissions {
+	p := newGrants()
+	p.subscribe(inbox + ".>")
+	const stream = wire.StreamDead
+	p.publish(wire.APIStreamInfo(stream), wire.APIMessageGet(stream), wire.APIDirectGet(stream), wire.APIMessageDelete(stream))
+	for _, fn := range fns {
+		p.publish(wire.TriggersOf(fn.Name))
 	}
 	return p.permissions()
 }

@@ -76,7 +76,7 @@ func (p *prisoner) mayNot(publish, subscribe []string) {
 func jail(t *testing.T) (s *lockedServer, root *nats.Conn) {
 	t.Helper()
 	s = &lockedServer{t: t, dir: filepath.Join(t.TempDir(), "users")}
-	s.makeUsers("conf", "function:all", "operator", "reader", "trigger", "hive:h1", "hive:h2", "sled:P:one", "sled:P:two")
+	s.makeUsers("conf", "function:all", "operator", "reader", "trigger", "dead", "hive:h1", "hive:h2", "sled:P:one", "sled:P:two")
 	file := filepath.Join(s.dir, "accounts.conf")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -139,7 +139,8 @@ func TestPerms_EachIsKeptToItsOwn(t *testing.T) {
 		everything(everyEar, []string{"muster.sled.*.*.identity sled", "muster.sled.P.one.> sled", "muster.sled.P.one.prepare"}))
 	s.imprison(t, "operator.operator").mayNot(without(everySecret, "_INBOX.operator.operator.x"), everyEar)
 	s.imprison(t, "reader.reader").mayNot(everything(everySecret, changes, triggers), everyEar)
-	s.imprison(t, "trigger.trigger").mayNot(everything(everySecret, requests), everyEar)
+	s.imprison(t, "trigger.trigger").mayNot(everything(everySecret, requests, []string{"$JS.API.DIRECT.GET.MUSTER_DEAD"}), everyEar)
+	s.imprison(t, "dead.dead").mayNot(everything(everySecret, requests, []string{"$JS.API.STREAM.MSG.DELETE.MUSTER_EVENTS"}), everyEar)
 	s.imprison(t, "function.all").mayNot([]string{
 		"$JS.API.STREAM.DELETE.KV_muster_wanted", "$JS.API.STREAM.UPDATE.KV_muster_wanted", "$JS.API.STREAM.PURGE.KV_muster_wanted",
 		"$KV.muster_reported.h1", "$KV.muster_sleds.P.one", "muster.sled.P.one.prepare", "muster.sled.P.one.share", "muster.declare.set.h1.a",

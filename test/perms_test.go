@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -140,7 +141,7 @@ func (l *trace) Tracef(format string, v ...any) {
 // TestPerms_EverythingRunsOnThem runs functions, sleds, a hive and an operator, each with its own generated permissions.
 func TestPerms_EverythingRunsOnThem(t *testing.T) {
 	t.Parallel()
-	roles := []string{"function:declare", "function:join", "function:resolve", "operator", "reader", "trigger", "hive:h1"}
+	roles := []string{"function:declare", "function:join", "function:resolve", "operator", "reader", "trigger", "dead", "hive:h1"}
 	for _, serial := range serials(3) {
 		roles = append(roles, "sled:913-0000019:"+serial)
 	}
@@ -169,6 +170,7 @@ func TestPerms_EverythingRunsOnThem(t *testing.T) {
 			useJoin(t, operator, reader)
 			useResolve(t, operator, reader)
 			useTriggers(t, s.connect("trigger.trigger"))
+			s.useDead(t)
 			unlock := launch(t, s.as("sled.913-0000019.2FAKE001", "sled", "unlock", "--part", "913-0000019", "--serial", "2FAKE001",
 				"--store", filepath.Join(store, "0"))...)
 			if code := unlock.waitExit(startLimit); code != 0 {
@@ -228,7 +230,14 @@ func (p *program) httpAddress() string {
 // useDeclare has an operator use every op of declare, with and without an id, and a reader see it.
 func useDeclare(t *testing.T, operator, reader *nats.Conn) {
 	t.Helper()
+	events, err := reader.SubscribeSync("muster.event.hive.h1")
+	if err := errors.Join(err, reader.Flush()); err != nil {
+		t.Fatal(err)
+	}
 	ask(t, operator, "muster.declare.create.h1.a", state("up")).ok(t)
+	if m, err := events.NextMsg(startLimit); err != nil || m.Header.Get("ce-type") != "muster.hive.declared.v1" {
+		t.Errorf("the reader hears no event: %v", err)
+	}
 	ask(t, operator, "muster.declare.set.h1.a", state("paused"), "Muster-Request-Id", "once").ok(t)
 	ask(t, operator, "muster.declare.set.h1.a", state("paused"), "Muster-Request-Id", "once").ok(t)
 	ask(t, operator, "muster.declare.apply.h1", `{"agents":{"b":{"state":"up"}}}`).ok(t)
@@ -300,6 +309,29 @@ func useTriggers(t *testing.T, nc *nats.Conn) {
 	}
 }
 
+// useDead has the three dead triggers listed, one shown and all replayed, which die again.
+func (s *lockedServer) useDead(t *testing.T) {
+	t.Helper()
+	dead := func(args ...string) string {
+		p := launch(t, s.as("dead.dead", append([]string{"dead"}, args...)...)...)
+		if code := p.waitExit(startLimit); code != 0 {
+			t.Errorf("muster dead %v: exit %d, %s", args, code, p.err.String())
+		}
+		return p.out.String()
+	}
+	natstest.Eventually(t, startLimit, "three triggers are dead", func() bool { return strings.Count(dead("list"), "\n") == 3 })
+	if out := dead("show", "1"); !strings.Contains(out, `{"nothing":1}`) {
+		t.Errorf("shown: %s", out)
+	}
+	if out := dead("replay", "--all"); strings.Count(out, "\n") != 3 {
+		t.Errorf("replayed: %s", out)
+	}
+	natstest.Eventually(t, startLimit, "all three are dead again", func() bool {
+		out := dead("list")
+		return strings.Count(out, "\n") == 3 && !strings.HasPrefix(out, "1 ")
+	})
+}
+
 // seldom are permissions for what does not happen in every run.
 var seldom = map[string]string{
 	"$JS.API.CONSUMER.INFO.KV_muster_racks.muster-join": "the work queue is there with other settings",
@@ -334,7 +366,7 @@ func (s *lockedServer) unused(log *trace) (all []string) {
 		}
 	}
 	for user, p := range s.permits() {
-		if kind, _, _ := strings.Cut(user, "."); kind == "operator" || kind == "reader" || kind == "trigger" {
+		if kind, _, _ := strings.Cut(user, "."); slices.Contains([]string{"operator", "reader", "trigger", "dead"}, kind) {
 			continue
 		}
 		for verb, subjects := range map[string][]string{"PUB ": p.publish, "SUB ": p.subscribe} {

@@ -246,7 +246,9 @@ func APIStreamCreate(stream string) string { return jsAPI + "STREAM.CREATE." + s
 func APILeaderStepDown(stream string) string {
 	return jsAPI + "STREAM.LEADER.STEPDOWN." + stream
 }
-func APIMessageGet(stream string) string { return jsAPI + "STREAM.MSG.GET." + stream }
+func APIMessageGet(stream string) string    { return jsAPI + "STREAM.MSG.GET." + stream }
+func APIMessageDelete(stream string) string { return jsAPI + "STREAM.MSG.DELETE." + stream }
+func APIDirectGet(stream string) string     { return jsAPI + "DIRECT.GET." + stream }
 
 // StreamDeleted is the subject of the advisory that a stream was deleted.
 func StreamDeleted(stream string) string { return "$JS.EVENT.ADVISORY.STREAM.DELETED." + stream }

@@ -20,7 +20,7 @@ import (
 
 // perms is the command `muster perms`.
 type perms struct {
-	Role   []string `placeholder:"ROLE" sep:"none" help:"Who is to be let in, again for each: function:NAME (function:all for muster serve with all of them), operator, trigger, reader (operator:alice for more than one), hive:NAME, sled:PART:SERIAL. None is those that --out holds; at first function:all, operator, trigger and reader."`
+	Role   []string `placeholder:"ROLE" sep:"none" help:"Who is to be let in, again for each: function:NAME (function:all for muster serve with all of them), operator, trigger, reader, dead (operator:alice for more than one), hive:NAME, sled:PART:SERIAL. None is those that --out holds; at first function:all, operator, trigger and reader."`
 	Format string   `enum:"conf,jwt" default:"conf" help:"conf: accounts for a server's configuration; jwt: an operator, an account and credentials, so that users are added without touching a server (default ${default})."`
 	Out    string   `placeholder:"DIR" help:"Where to write keys and who may use them, for their owner alone. What is there is kept: another call adds users. Without it conf prints the accounts, which then take passwords from the server's environment."`
 	URL    string   `name:"url" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"Servers, for the NATS contexts that are written beside the keys (default ${default})."`

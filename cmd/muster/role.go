@@ -26,18 +26,19 @@ const (
 	roleFunction = "function" // serves one function, or all
 	roleOperator = "operator" // asks for everything
 	roleTrigger  = "trigger"  // publishes triggers
-	roleReader   = "reader"   // asks for what changes nothing
+	roleReader   = "reader"   // asks for what changes nothing, and hears events
+	roleDead     = "dead"     // looks at dead triggers and replays them
 	roleHive     = wire.Hive
 	roleSled     = wire.Sled
 )
 
-var roleKinds = []string{roleFunction, roleOperator, roleTrigger, roleReader, roleHive, roleSled}
+var roleKinds = []string{roleFunction, roleOperator, roleTrigger, roleReader, roleDead, roleHive, roleSled}
 
 // allFunctions is the name of the role that serves every function in one process.
 const allFunctions = "all"
 
 // roleForms is what a role may look like, for help and errors.
-const roleForms = "function:NAME (or function:all), operator, trigger, reader (each perhaps with :NAME), hive:NAME, sled:PART:SERIAL"
+const roleForms = "function:NAME (or function:all), operator, trigger, reader, dead (each perhaps with :NAME), hive:NAME, sled:PART:SERIAL"
 
 // parseRole reads a role as the command line has it. Names that would break out of a subject or of a configuration file
 // are refused.
@@ -55,7 +56,7 @@ func roleOf(parts []string) (role, error) {
 	switch r.kind {
 	case roleSled:
 		want = 2
-	case roleOperator, roleTrigger, roleReader:
+	case roleOperator, roleTrigger, roleReader, roleDead:
 		if len(r.names) == 0 {
 			r.names = []string{r.kind}
 		}
@@ -117,6 +118,8 @@ func (r role) permissions() runtime.Permissions {
 		return runtime.CallerPermissions(values(), false, r.inbox())
 	case roleTrigger:
 		return runtime.TriggerPermissions(values(), r.inbox())
+	case roleDead:
+		return runtime.DeadPermissions(values(), r.inbox())
 	}
 	return runtime.PermissionsOf(r.functions(), r.inbox())
 }

@@ -22,7 +22,7 @@ var generated = map[string][]string{
 	"../../deploy/kubernetes/streams.yaml": {"topology", "--replicas", "3", "--format", "nack"},
 	deployNATS + "/accounts.conf": {
 		"perms", "--role", "function:all", "--role", "function:declare", "--role", "function:join", "--role", "function:resolve", "--role", "operator", "--role", "trigger",
-		"--role", "reader", "--role", "hive:h1", "--role", "sled:913-0000019:2FAKE001",
+		"--role", "reader", "--role", "dead", "--role", "hive:h1", "--role", "sled:913-0000019:2FAKE001",
 	},
 }
 
