@@ -40,13 +40,14 @@ type Bucket struct {
 }
 
 type bucketState struct {
-	err     *wire.Error // why it can not be used; nil: it can
-	differs []string    // settings that are not ours
-	created time.Time   // of the stream; zero while none was seen
-	largest int32       // message that the stream takes, in bytes; -1 for the server's limit
-	copies  int         // of the stream
-	late    bool        // the last look got no answer in time; a second one in a row counts
-	good    time.Time   // when a look last found the bucket in order
+	err     *wire.Error   // why it can not be used; nil: it can
+	differs []string      // settings that are not ours
+	created time.Time     // of the stream; zero while none was seen
+	largest int32         // message that the stream takes, in bytes; -1 for the server's limit
+	copies  int           // of the stream
+	ahead   time.Duration // of the server's clock before ours
+	late    bool          // the last look got no answer in time; a second one in a row counts
+	good    time.Time     // when a look last found the bucket in order
 }
 
 func newBucket(b *Bus, spec BucketSpec) *Bucket {
@@ -125,7 +126,9 @@ func (k *Bucket) report(old, now *bucketState) {
 func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	state := &bucketState{created: old.created, differs: old.differs, largest: old.largest, copies: old.copies, good: old.good}
+	state := &bucketState{
+		created: old.created, differs: old.differs, largest: old.largest, copies: old.copies, ahead: old.ahead, good: old.good,
+	}
 	if !k.bus.nc.IsConnected() {
 		state.err = errNotConnected()
 		return state
@@ -156,11 +159,24 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 		return state
 	}
 	info := s.CachedInfo()
-	state.created, state.good = info.Created, began
+	state.created, state.good, state.ahead = info.Created, began, ahead(began, time.Now(), info.TimeStamp)
 	state.largest, state.copies = info.Config.MaxMsgSize, info.Config.Replicas
 	state.differs = differences(want, info.Config)
 	return state
 }
+
+// ahead is by how much the server's clock is before ours, when its answer to a question that took from began to ended says
+// its time. Less than the answer took is nothing.
+func ahead(began, ended, server time.Time) time.Duration {
+	if server.IsZero() || !server.Before(began) && !server.After(ended) {
+		return 0
+	}
+	return server.Sub(began.Add(ended.Sub(began) / 2))
+}
+
+// Now is the time by the clock of the server that has the bucket, as of the last look: what the times of revisions are to be
+// held against. A replica's own clock may be wrong.
+func (k *Bucket) Now() time.Time { return time.Now().Add(k.state.Load().ahead) }
 
 func (k *Bucket) missing(why string) *wire.Error {
 	return wire.Errorf(wire.Unavailable, "bucket %s is missing: %s", k.spec.Name, why).With("reason", wire.BucketMissing)

@@ -73,7 +73,7 @@ func functions(bus *runtime.Bus, names []string, log *slog.Logger) []runtime.Fun
 		},
 		wire.Declare: func() runtime.Function {
 			return declare.New(declare.Deps{
-				Wanted: bus.Bucket(runtime.Wanted), Reported: bus.Bucket(runtime.Reported), Now: time.Now,
+				Wanted: bus.Bucket(runtime.Wanted), Reported: bus.Bucket(runtime.Reported), Now: bus.Bucket(runtime.Reported).Now,
 			})
 		},
 	}
