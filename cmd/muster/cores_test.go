@@ -6,26 +6,16 @@ import (
 )
 
 func TestShareCores_HalfOfThemUnlessTheEnvironmentSays(t *testing.T) {
-	before := goruntime.GOMAXPROCS(4)
+	before := goruntime.GOMAXPROCS(0)
 	defer goruntime.GOMAXPROCS(before)
-	t.Setenv("GOMAXPROCS", "")
-	restore := shareCores()
-	if n := goruntime.GOMAXPROCS(0); n != 2 {
-		t.Errorf("%d of 4 cores", n)
-	}
-	if restore(); goruntime.GOMAXPROCS(0) != 4 {
-		t.Errorf("%d cores afterwards", goruntime.GOMAXPROCS(0))
-	}
-	goruntime.GOMAXPROCS(1)
-	restore = shareCores()
-	if n := goruntime.GOMAXPROCS(0); n != 1 {
-		t.Errorf("%d of 1 core", n)
-	}
-	restore()
-	goruntime.GOMAXPROCS(4)
-	t.Setenv("GOMAXPROCS", "4")
-	shareCores()()
-	if n := goruntime.GOMAXPROCS(0); n != 4 {
-		t.Errorf("%d cores although the environment says 4", n)
+	for _, c := range []struct {
+		env        string
+		have, want int
+	}{{"", 4, 2}, {"", 2, 1}, {"", 1, 1}, {"4", 4, 4}} {
+		t.Setenv("GOMAXPROCS", c.env)
+		goruntime.GOMAXPROCS(c.have)
+		if shareCores(); goruntime.GOMAXPROCS(0) != c.want {
+			t.Errorf("%d of %d cores with GOMAXPROCS=%q, want %d", goruntime.GOMAXPROCS(0), c.have, c.env, c.want)
+		}
 	}
 }

@@ -65,6 +65,9 @@ type streams struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "serve" { // here and not in the command, since it is the process's
+		shareCores()
+	}
 	os.Exit(run(os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
 }
 

@@ -34,13 +34,10 @@ const gcPercent = 200
 // shareCores has this process use half of the cores, since the NATS server that it talks with is usually beside it, unless
 // the environment says how many. What a replica does is passing messages on: with two cores of two a tenth to a fifth fewer,
 // most of it lost on waking each other.
-func shareCores() (restore func()) {
-	if os.Getenv("GOMAXPROCS") != "" {
-		return func() {}
+func shareCores() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		goruntime.GOMAXPROCS(max(goruntime.GOMAXPROCS(0)/2, 1))
 	}
-	before := goruntime.GOMAXPROCS(0)
-	goruntime.GOMAXPROCS(max(before/2, 1))
-	return func() { goruntime.GOMAXPROCS(before) }
 }
 
 // httpDefault is where health and metrics are served when nothing is said.
@@ -174,7 +171,6 @@ func (c serve) Run(ctx context.Context, std streams) error {
 	if c.Replicas < 1 || c.Replicas > 5 {
 		return &exit{exitUsage, errors.New("--replicas must be 1 to 5")}
 	}
-	defer shareCores()()
 	log := newLogger(std.err)
 	p, err := start(ctx, c.dial, c.Replicas, c.Functions, c.HTTP, log)
 	switch {
