@@ -224,10 +224,7 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 	toEcho := func(line string) func() string {
 		return func() string { return fmt.Sprintf("%.2f of echo", rate(line)/rate("echo")) }
 	}
-	heard, err := b.hearEvents(ctx, js)
-	if err != nil {
-		return nil, err
-	}
+	events := b.newEvents(js)
 	viaTrigger := func() string {
 		return fmt.Sprintf("%.2f of declare.set", rate("trigger, own hives")/rate("declare.set, own hives"))
 	}
@@ -250,8 +247,8 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		{name: "KV update, one caller", callers: 1, do: raw},
 		{name: "KV update followed, one caller", callers: 1, do: followed},
 		{name: "declare.set, one caller", callers: 1, do: set(hive, one), compare: latency},
-		{name: "trigger, own hives", callers: triggerCallers * b.Callers, do: heard.trigger, compare: viaTrigger},
-		{name: "event at 5,000/s", callers: b.Callers, pace: time.Duration(b.Callers) * time.Second / 5000, do: heard.set},
+		{name: "trigger, own hives", callers: triggerCallers * b.Callers, begin: events.listen, do: events.trigger, compare: viaTrigger},
+		{name: "event at 5,000/s", callers: b.Callers, pace: time.Duration(b.Callers) * time.Second / 5000, begin: events.consume, do: events.set},
 		{name: "declare.set, large hive", callers: 1, do: set(large, agent), prepare: func() error { return b.fill(large(0), b.Agents) }},
 	}, nil
 }

@@ -85,7 +85,7 @@ func TestBench(t *testing.T) {
 		"trigger, own hives":      ` +\d+\.\d\d of declare.set`,
 		"event at 5,000/s":        "",
 	} {
-		line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `  +(?:1|4|16)  +[1-9]\d*  +\S+s  +\S+s  +0` + compared + ` *$`)
+		line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `  +(?:1|4|32)  +[1-9]\d*  +\S+s  +\S+s  +0` + compared + ` *$`)
 		if !line.MatchString(r.out) {
 			t.Errorf("no line of %q with figures and no failure", name)
 		}

@@ -16,41 +16,56 @@ import (
 )
 
 // triggerCallers is how many more triggers than requests are under way: nobody waits for them.
-const triggerCallers = 4
+const triggerCallers = 8
 
 // benchEvents hears the events of the bench's hives, each for the caller whose hive it is.
 type benchEvents struct {
 	b    *benchRun
+	js   jetstream.JetStream
 	mu   sync.Mutex
 	by   map[string]chan struct{}
 	sent map[int]int // triggers, by caller
 }
 
-// hearEvents takes events off the stream as any service would.
-func (b *benchRun) hearEvents(ctx context.Context, js jetstream.JetStream) (*benchEvents, error) {
-	e := &benchEvents{b: b, by: map[string]chan struct{}{}, sent: map[int]int{}}
-	c, err := js.OrderedConsumer(ctx, wire.StreamEvents, jetstream.OrderedConsumerConfig{
+func (b *benchRun) newEvents(js jetstream.JetStream) *benchEvents {
+	return &benchEvents{b: b, js: js, by: map[string]chan struct{}{}, sent: map[int]int{}}
+}
+
+// consume takes events off the stream as any service would, while a line runs.
+func (e *benchEvents) consume(ctx context.Context) (end func(), err error) {
+	c, err := e.js.OrderedConsumer(ctx, wire.StreamEvents, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{wire.EventSubject(wire.EventKind(wire.EventHiveDeclared), "*")},
 		DeliverPolicy:  jetstream.DeliverNewPolicy,
 	})
 	if err != nil {
 		return nil, &exit{exitUnavailable, fmt.Errorf("listen to %s (is muster serving here?): %w", wire.StreamEvents, err)}
 	}
-	run, err := c.Consume(func(m jetstream.Msg) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if heard := e.by[m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]]; heard != nil {
-			select {
-			case heard <- struct{}{}:
-			default:
-			}
-		}
-	})
+	run, err := c.Consume(func(m jetstream.Msg) { e.heard(m.Subject()) })
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(ctx, run.Stop)
-	return e, nil
+	return run.Stop, nil
+}
+
+// listen hears events as nats sub does, while a line runs.
+func (e *benchEvents) listen(context.Context) (end func(), err error) {
+	sub, err := e.b.conns[0].Subscribe(wire.EventSubject(wire.EventKind(wire.EventHiveDeclared), "*"), func(m *nats.Msg) { e.heard(m.Subject) })
+	if err != nil {
+		return nil, err
+	}
+	return func() { sub.Unsubscribe() }, e.b.conns[0].Flush() //nolint:errcheck // it goes with its connection
+}
+
+// heard tells the caller whose hive an event is of.
+func (e *benchEvents) heard(subject string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if heard := e.by[subject[strings.LastIndexByte(subject, '.')+1:]]; heard != nil {
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // expect is where the next event of a hive is told.

@@ -20,6 +20,7 @@ type benchLine struct {
 	callers int
 	pace    time.Duration // between the requests of a caller; 0: as fast as it goes
 	prepare func() error
+	begin   func(ctx context.Context) (end func(), err error) // around each time that it is measured
 	do      func(caller, n int) (*nats.Msg, error)
 	compare func() string // its figures beside others'
 }
@@ -45,6 +46,13 @@ func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duratio
 		if err := l.prepare(); err != nil {
 			return err
 		}
+	}
+	if l.begin != nil {
+		end, err := l.begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	var failed atomic.Int64
 	var failure atomic.Pointer[error]
