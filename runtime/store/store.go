@@ -76,11 +76,11 @@ type Store[D any] struct {
 	crew     *crew
 	followed Followed // nil: nobody reads every revision
 
-	mu         sync.Mutex
-	cells      map[string]*cell[D]
-	readers    map[string]*reader[D]
-	unsure     []*viewer[D] // wait for their guesses to be confirmed
-	confirming int          // rounds of confirming under way
+	mu      sync.Mutex
+	cells   map[string]*cell[D]
+	readers map[string]*reader[D]
+	unsure  []*viewer[D] // wait for their guesses to be confirmed
+	rounds  []*round     // of confirming, under way
 }
 
 // New makes a store on a bucket's log.

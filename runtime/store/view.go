@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"muster/wire"
 )
@@ -38,30 +40,52 @@ func (s *Store[D]) ViewThen(ctx context.Context, key string, then func(Result[D]
 	}
 	s.mu.Lock()
 	s.unsure = append(s.unsure, v)
-	start := s.confirming < confirmRounds
-	if start {
-		s.confirming++
-	}
+	r := s.newRound()
 	s.mu.Unlock()
-	if start {
-		s.confirm()
+	if r != nil {
+		s.confirm(r)
 	}
 }
 
+// round asks the leader one question after the other, each for all who wait then. One is enough: a second would cost the
+// leader more than it saves, unless the question of the first is lost.
+type round struct {
+	began time.Time // of the question under way
+}
+
+const (
+	maxRounds = 2
+	slowRound = 50 * time.Millisecond // a question that takes longer may be lost
+)
+
+func (r *round) slow() bool { return time.Since(r.began) >= slowRound }
+
+// newRound is a round to begin, nil when those under way are enough. s.mu is held.
+func (s *Store[D]) newRound() *round {
+	if len(s.rounds) == maxRounds || slices.ContainsFunc(s.rounds, func(r *round) bool { return !r.slow() }) {
+		return nil
+	}
+	r := &round{time.Now()}
+	s.rounds = append(s.rounds, r)
+	return r
+}
+
 // confirm answers all whose document is known from before, of whatever key, once the leader has confirmed it.
-func (s *Store[D]) confirm() {
+func (s *Store[D]) confirm(r *round) {
 	s.mu.Lock()
 	now := s.unsure
-	s.unsure = nil
-	if now == nil {
-		s.confirming--
-	}
-	s.mu.Unlock()
-	if now == nil {
+	others := slices.ContainsFunc(s.rounds, func(o *round) bool { return o != r && !o.slow() })
+	if now == nil || others {
+		s.rounds = slices.DeleteFunc(s.rounds, func(o *round) bool { return o == r })
+		s.mu.Unlock()
 		return
 	}
+	s.unsure, r.began = nil, time.Now()
+	s.mu.Unlock()
+	lost := time.AfterFunc(slowRound, s.confirmBeside)
 	epoch := s.log.Epoch()
 	s.log.Confirm(func(unchanged func(string, uint64) bool) {
+		lost.Stop()
 		for _, v := range now {
 			g := s.guesses.get(v.key, epoch)
 			if g == nil || unchanged == nil || s.log.Epoch() != epoch || !unchanged(v.key, g.follows) {
@@ -71,13 +95,22 @@ func (s *Store[D]) confirm() {
 			v.stop()
 			v.answer(Result[D]{Revision: g.revision, Doc: g.doc, Time: g.time}, nil)
 		}
-		s.crew.do(s.confirm)
+		s.crew.do(func() { s.confirm(r) })
 	})
 }
 
-// confirmRounds is how many rounds of confirming are under way at most. The second one serves those who came just behind
-// the first; more would cost the leader more than they save.
-const confirmRounds = 1
+// confirmBeside serves those who wait behind a question that is slow.
+func (s *Store[D]) confirmBeside() {
+	s.mu.Lock()
+	var r *round
+	if s.unsure != nil {
+		r = s.newRound()
+	}
+	s.mu.Unlock()
+	if r != nil {
+		s.confirm(r)
+	}
+}
 
 // ask has a viewer served by the leader.
 func (s *Store[D]) ask(v *viewer[D]) {
