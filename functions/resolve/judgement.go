@@ -2,12 +2,12 @@ package resolve
 
 import "time"
 
-// judgement is an answer with its encoding. It is the answer of all who ask within the same millisecond, the unit in which
-// an answer tells its age, while what it was made of is what this replica knows.
+// judgement is an answer with its encoding. It is the answer of all who ask within a millisecond, the unit in which an answer
+// tells its age, while what it was made of is what this replica knows.
 type judgement struct {
 	answer
 	of   seen
-	at   int64 // Unix time in milliseconds
+	at   time.Time
 	json []byte
 }
 
@@ -23,14 +23,14 @@ func (s seen) same(o seen) bool {
 // judged is [judge] for many who ask at once.
 func (f *function) judged(s seen, d doubt, now time.Time) (*judgement, error) {
 	key := []byte(s.service)
-	if j, ok := f.judgements.Get(key); ok && d.why == nil && j.at == now.UnixMilli() && j.of.same(s) {
+	if j, ok := f.judgements.Get(key); ok && d.why == nil && now.Sub(j.at).Abs() < time.Millisecond && j.of.same(s) {
 		return j, nil
 	}
 	a, err := judge(s, d, now)
 	if err != nil {
 		return nil, err
 	}
-	j := &judgement{answer: a, of: s, at: now.UnixMilli(), json: a.AppendJSON(nil)}
+	j := &judgement{answer: a, of: s, at: now, json: a.AppendJSON(nil)}
 	if d.why == nil {
 		f.judgements.Put(key, j)
 	}
