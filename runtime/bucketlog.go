@@ -184,7 +184,7 @@ func (k *Bucket) message(e store.Entry) *nats.Msg {
 		h = nats.Header{}
 	}
 	h[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(e.Follows, 10)}
-	if k.spec.EventType != "" && k.state.Load().copies > 1 {
+	if k.spec.EventType != "" && (k.state.Load().copies > 1 || k.bus.copied.Load()) {
 		identify(h)
 	}
 	switch marker, _ := marker(h); {

@@ -38,6 +38,7 @@ type Bus struct {
 	replicas int
 	requests *requester
 	links    atomic.Uint64 // counts connections, for [store.Log]'s epochs
+	copied   atomic.Bool   // the events stream has several copies, so that its leader may change
 
 	mu      sync.Mutex
 	buckets map[string]*Bucket

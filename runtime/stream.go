@@ -171,6 +171,9 @@ func (s *Stream) inspect(ctx context.Context, old *streamState) *streamState {
 	state.differs = streamDifferences(want, info.Config)
 	state.created, state.seen = info.Created, time.Now()
 	state.clustered = info.Cluster != nil && len(info.Cluster.Replicas) > 0
+	if s.spec.Name == wire.StreamEvents {
+		s.bus.copied.Store(info.Config.Replicas > 1)
+	}
 	state.sources = map[string]jetstream.StreamSourceInfo{}
 	p := &eventsPosition{Created: info.Created}
 	for _, source := range info.Sources {
