@@ -157,11 +157,12 @@ type keeper struct {
 	stale   atomic.Int64              // of them
 }
 
-// keeperTTL is the keeper's, and keeperLag how long others may not hear of it or its heartbeat: a mirror that hears nothing for
-// that long says so.
+// keeperTTL is the keeper's, and keeperLag how long others may not hear of a heartbeat: a mirror that hears nothing for that
+// long says so. A new backend is heard of sooner, or the mirror says by then that it hears nothing.
 const (
-	keeperTTL = 20 * time.Second
-	keeperLag = 5 * time.Second
+	keeperTTL  = 20 * time.Second
+	keeperLag  = 5 * time.Second
+	keeperNews = 2500 * time.Millisecond
 )
 
 func (w *whole) keepsLease() error {
@@ -190,7 +191,7 @@ func (w *whole) keepsLease() error {
 			return err
 		}
 		if lease == "" {
-			heard := time.Now().Add(keeperLag)
+			heard := time.Now().Add(keeperNews)
 			w.keeper.heard.Store(&heard)
 		}
 		lease = l.Lease
