@@ -23,7 +23,7 @@ func TestField_B045_GarbageToResolve(t *testing.T) {
 	id := micro(t, nc, "$SRV.PING.muster-resolve").ID
 	l := register(t, nc, nil, "orderly", "b", "1h")
 	becomes(t, nc, nil, "orderly", "fresh b", startLimit) // a registration may take a moment to show
-	orderly := watchLookups(t, nc, nil, "orderly", 10*time.Millisecond, func(f found) error {
+	orderly := watchLookups(t, nc, nil, "orderly", time.Millisecond, func(f found) error {
 		if f.String() != "fresh b" {
 			return fmt.Errorf("hurt: %s", f)
 		}
