@@ -27,15 +27,16 @@ func TestIdleRacksCostNoTraffic(t *testing.T) {
 	f.start("done", "172.20.15.22", "idle4", "idle5", "idle6")
 	f.until(startLimit, "waits", "awaits completion", func(s join.Status) bool { return s.State == join.AwaitingCompletion })
 	f.completes("done", "idle4", "idle5", "idle6")
-	_, metrics := replica.get("/metrics")
 	for _, line := range []string{`muster_racks{state="awaiting_completion"} 1`, `muster_racks{state="completed"} 1`, `muster_racks{state="failed"} 0`} {
-		if !strings.Contains(metrics, "\n"+line+"\n") {
-			t.Errorf("the metrics lack %s", line)
-		}
+		natstest.Eventually(t, startLimit, "the metrics have "+line, func() bool {
+			_, metrics := replica.get("/metrics")
+			return strings.Contains(metrics, "\n"+line+"\n")
+		})
 	}
-	if log := replica.err.String(); !strings.Contains(log, "msg=changed function=join rack=done") || !strings.Contains(log, "state=completed old_state=awaiting_completion") {
-		t.Errorf("the log does not say what has changed:\n%s", log)
-	}
+	natstest.Eventually(t, startLimit, "the log says what has changed", func() bool { // after the answer
+		log := replica.err.String()
+		return strings.Contains(log, "msg=changed function=join rack=done") && strings.Contains(log, "state=completed old_state=awaiting_completion")
+	})
 
 	var mu sync.Mutex
 	announced, traffic := map[string]int{}, map[string]int{}

@@ -232,7 +232,7 @@ func (w *whole) noRoom() {
 		return refused > 5
 	})
 	for _, c := range w.callers {
-		if a, err := w.tally.try(w.nc(2), wholeWait, "muster.declare.view."+c.hive, ""); err != nil || a.failure != nil {
+		if a, err := w.tally.insist(w.nc(2), "muster.declare.view."+c.hive, ""); err != nil || a.failure != nil {
 			w.t.Errorf("a view without room: %v %s", err, a.raw)
 		}
 	}
