@@ -48,6 +48,7 @@ type bucketState struct {
 	ahead   time.Duration // of the server's clock before ours
 	late    bool          // the last look got no answer in time; a second one in a row counts
 	good    time.Time     // when a look last found the bucket in order
+	last    uint64        // the leader's last revision then
 }
 
 func newBucket(b *Bus, spec BucketSpec) *Bucket {
@@ -127,7 +128,7 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	state := &bucketState{
-		created: old.created, differs: old.differs, largest: old.largest, copies: old.copies, ahead: old.ahead, good: old.good,
+		created: old.created, differs: old.differs, largest: old.largest, copies: old.copies, ahead: old.ahead, good: old.good, last: old.last,
 	}
 	if !k.bus.nc.IsConnected() {
 		state.err = errNotConnected()
@@ -159,7 +160,8 @@ func (k *Bucket) inspect(ctx context.Context, old *bucketState) *bucketState {
 		return state
 	}
 	info := s.CachedInfo()
-	state.created, state.good, state.ahead = info.Created, began, ahead(began, time.Now(), info.TimeStamp)
+	state.created, state.last, state.good = info.Created, info.State.LastSeq, began
+	state.ahead = ahead(began, time.Now(), info.TimeStamp)
 	state.largest, state.copies = info.Config.MaxMsgSize, info.Config.Replicas
 	state.differs = differences(want, info.Config)
 	return state

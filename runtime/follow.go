@@ -23,6 +23,7 @@ const (
 	followHeartbeat = 2 * time.Second
 	followSilence   = 3 * followHeartbeat
 	followRetry     = time.Second
+	followRestored  = 2 * followPoll // an older revision that stays so long was restored
 )
 
 // Sight is what a follower sees of a key.
@@ -39,7 +40,11 @@ func (b *Bus) Follow(ctx context.Context, bucket, key string, see func(Sight)) {
 	defer b.nc.RemoveStatusListener(links)
 	var last store.Revision
 	shown, blind := false, false
+	var order inOrder
 	show := func(r store.Revision) { // a bucket made anew begins with the same numbers, at another time
+		if !order.admit(r, time.Now()) {
+			return
+		}
 		if !shown || blind || r.Revision != last.Revision || !r.Time.Equal(last.Time) {
 			last, shown, blind = r, true, false
 			see(Sight{Revision: r})
@@ -64,6 +69,29 @@ func (b *Bus) Follow(ctx context.Context, bucket, key string, see func(Sight)) {
 		case <-time.After(followRetry):
 		}
 	}
+}
+
+// inOrder keeps a key's revisions in order: a server that lags behind has older ones. What has lower numbers at later times is
+// of a bucket made anew.
+type inOrder struct {
+	newest store.Revision
+	since  time.Time // when an older one was first seen in place of it
+}
+
+// admit tells whether a revision is not older than what was seen. One that stays was restored.
+func (o *inOrder) admit(r store.Revision, now time.Time) bool {
+	older := r.Revision != 0 && r.Revision < o.newest.Revision && !r.Time.After(o.newest.Time)
+	switch {
+	case r.Revision == 0:
+		return true
+	case older && o.since.IsZero():
+		o.since = now
+		return false
+	case older && now.Sub(o.since) < followRestored:
+		return false
+	}
+	o.newest, o.since = r, time.Time{}
+	return true
 }
 
 // FollowAll calls see with every revision that is stored in a bucket from now on, until ctx ends. Some may be left out while

@@ -26,6 +26,7 @@ const (
 	mirrorSilence   = 1500 * time.Millisecond // without a sign it is not sure of anything
 	mirrorRetry     = 250 * time.Millisecond
 	mirrorGrace     = 4 * time.Second // what a bucket that was made anew does not hold is doubtful that long
+	mirrorBehind    = 2 * time.Second // what the leader had so long ago must have been heard; a follower hears within 1 s
 )
 
 // Mirror is what a bucket holds, as this process sees it: kept in memory, parsed, and read without waiting. Keys are
@@ -44,17 +45,6 @@ type Mirror[T any] struct {
 
 	mu    sync.Mutex
 	sight sight
-}
-
-// sight is what a mirror knows of its own sight.
-type sight struct {
-	synced  bool      // everything was heard that the bucket held when the watch began
-	sign    time.Time // last sign of life
-	why     error     // it is not synced
-	created time.Time // of the stream
-	link    uint64    // the connection that it watches on
-	anew    time.Time // when the stream was first seen in place of another one
-	round   uint64    // of watching
 }
 
 // Item is one key as a mirror knows it.
@@ -134,6 +124,7 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then, and the subscription with it
 	asked, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	before := time.Now()
 	s, err := m.bus.js.Stream(asked, m.bucket.stream)
 	if err != nil {
 		return fmt.Errorf("look at bucket %s: %w", m.bucket.spec.Name, err)
@@ -158,12 +149,13 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 	if c.CachedInfo().TimeStamp.IsZero() {
 		ahead = 0
 	}
-	round := m.begin(s.CachedInfo().Created, link)
+	m.mu.Lock()
+	round := m.sight.begin(tip{created: s.CachedInfo().Created, last: s.CachedInfo().State.LastSeq, asked: before}, link, begun)
+	m.mu.Unlock()
 	poll := time.NewTimer(followPoll + rand.N(followPoll/4))
 	defer poll.Stop()
 	silence := time.NewTimer(mirrorSilence)
 	defer silence.Stop()
-	whole := false
 	for next := uint64(1); ; {
 		select {
 		case <-ctx.Done():
@@ -182,14 +174,14 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 				return fmt.Errorf("bucket %s changes faster than it can be heard", m.bucket.spec.Name)
 			}
 			if msg.Header.Get("Status") != "" { // a heartbeat: there is nothing more to deliver
-				if last, err := strconv.ParseUint(msg.Header.Get(wire.HeaderLastConsumer), 10, 64); err != nil || last != next-1 {
+				last, err := strconv.ParseUint(msg.Header.Get(wire.HeaderLastConsumer), 10, 64)
+				upTo, err2 := strconv.ParseUint(msg.Header.Get(wire.HeaderLastStream), 10, 64)
+				if errors.Join(err, err2) != nil || last != next-1 {
 					return fmt.Errorf("a revision of bucket %s was lost on its way", m.bucket.spec.Name)
 				}
-				if !whole {
-					whole = true
-					m.end(round)
+				if err := m.sign(round, upTo, true); err != nil {
+					return err
 				}
-				m.sign()
 				continue
 			}
 			meta, err := msg.Metadata()
@@ -198,18 +190,14 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 			}
 			next++
 			stored := time.Now()
-			if !whole { // it may be old
+			if !m.whole() { // it may be old
 				stored = earlier(stored, begun.Add(meta.Timestamp.Sub(begun)-ahead))
 			}
 			if err := m.take(msg, round, stored); err != nil {
 				return err
 			}
-			if !whole && meta.NumPending == 0 {
-				whole = true
-				m.end(round)
-			}
-			if whole {
-				m.sign()
+			if err := m.sign(round, meta.Sequence.Stream, meta.NumPending == 0); err != nil {
+				return err
 			}
 		}
 	}
@@ -232,36 +220,35 @@ func (m *Mirror[T]) drop(name string) {
 	_ = m.bus.js.DeleteConsumer(ctx, m.bucket.stream, name)
 }
 
-func (m *Mirror[T]) begin(created time.Time, link uint64) (round uint64) {
+// whole tells whether everything was heard in this round that was there when it began.
+func (m *Mirror[T]) whole() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := &m.sight
-	if !s.created.IsZero() && !s.created.Equal(created) {
-		s.anew, s.synced = time.Now(), false
+	return m.sight.whole
+}
+
+// sign takes a sign of life in a round, by which everything up to a revision was heard, and perhaps all there is. What was
+// not heard when the round becomes complete is gone. What a bucket that was made anew does not hold goes when that is certain.
+func (m *Mirror[T]) sign(round, upTo uint64, all bool) error {
+	look := m.bucket.state.Load()
+	now := time.Now()
+	m.mu.Lock()
+	completed := m.sight.hear(upTo, all, tip{created: look.created, last: look.last, asked: look.good}, now)
+	doubtful := now.Sub(m.sight.anew) < mirrorGrace
+	behind := m.sight.behind(now)
+	if behind {
+		m.sight.sign = m.sight.caught // the last that was sure
 	}
-	s.created, s.link = created, link
-	s.round++
-	return s.round
-}
-
-func (m *Mirror[T]) sign() {
-	m.mu.Lock()
-	m.sight.sign = time.Now()
 	m.mu.Unlock()
-}
-
-// end is called when everything that the bucket holds was heard in a round: what was not is gone. What a bucket that was
-// made anew does not hold goes when that is certain.
-func (m *Mirror[T]) end(round uint64) {
-	m.mu.Lock()
-	doubtful := time.Since(m.sight.anew) < mirrorGrace
-	m.sight.synced, m.sight.why, m.sight.sign = true, nil, time.Now()
-	m.mu.Unlock()
-	if doubtful {
+	switch {
+	case behind:
+		return errBehind(m.bucket)
+	case completed && doubtful:
 		time.AfterFunc(mirrorGrace, func() { m.sweep(round) })
-		return
+	case completed:
+		m.sweep(round)
 	}
-	m.sweep(round)
+	return nil
 }
 
 // sweep removes what was last heard before a round.
@@ -293,7 +280,7 @@ func (m *Mirror[T]) take(msg *nats.Msg, round uint64, stored time.Time) error {
 		return nil
 	}
 	group, _, _ := strings.Cut(r.Key, ".")
-	if m.again(group, r, round, stored) {
+	if m.again(group, r, round, stored) || m.outdated(r) {
 		return nil
 	}
 	it := Item[T]{Key: r.Key, Revision: r.Revision, Stored: stored, Gone: r.Marker, round: round, arrived: r.Time}
@@ -334,6 +321,19 @@ func (m *Mirror[T]) again(group string, r store.Revision, round uint64, stored t
 	items[i].round, items[i].Stored = round, earlier(items[i].Stored, stored)
 	m.groups.Store(group, items)
 	return true
+}
+
+// outdated tells that a revision is not what is known, although everything was heard up to it: a server that lags behind has it.
+func (m *Mirror[T]) outdated(r store.Revision) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sight.known.has(r.Revision, r.Time) {
+		return true
+	}
+	if r.Time.After(m.sight.newest.time) {
+		m.sight.newest.time = r.Time
+	}
+	return false
 }
 
 // change replaces a group's items by what f makes of them; nil when nothing changes.

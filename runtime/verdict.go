@@ -40,6 +40,8 @@ func (m *Mirror[T]) doubt(now time.Time) (since time.Time, why error) {
 		return s.sign, fmt.Errorf("bucket %s was not read yet", m.bucket.spec.Name)
 	case now.Sub(s.sign) > mirrorSilence:
 		return s.sign, fmt.Errorf("nothing is heard of bucket %s", m.bucket.spec.Name)
+	case s.behind(now):
+		return s.caught, errBehind(m.bucket)
 	case now.Sub(s.anew) < mirrorGrace:
 		return s.anew, fmt.Errorf("bucket %s was made anew", m.bucket.spec.Name)
 	}
@@ -48,6 +50,10 @@ func (m *Mirror[T]) doubt(now time.Time) (since time.Time, why error) {
 		return earlier(b.good, s.sign), b.err
 	}
 	return s.sign, nil
+}
+
+func errBehind(b *Bucket) error {
+	return fmt.Errorf("what is heard of bucket %s lags behind its leader", b.spec.Name)
 }
 
 // Synced tells whether the mirror has ever read the whole bucket.

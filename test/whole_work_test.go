@@ -162,7 +162,7 @@ type keeper struct {
 const (
 	keeperTTL  = 20 * time.Second
 	keeperLag  = 5 * time.Second
-	keeperNews = 2500 * time.Millisecond
+	keeperNews = 4 * time.Second
 )
 
 func (w *whole) keepsLease() error {

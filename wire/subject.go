@@ -106,8 +106,11 @@ const (
 	RollupSubject     = "sub"
 )
 
-// HeaderLastConsumer is in a consumer's heartbeat: the number of the last message it delivered.
-const HeaderLastConsumer = "Nats-Last-Consumer"
+// In a consumer's heartbeat: the number of the last message it delivered, and how far it has looked through its stream.
+const (
+	HeaderLastConsumer = "Nats-Last-Consumer"
+	HeaderLastStream   = "Nats-Last-Stream"
+)
 
 // ContentTypeJSON is the content type of every record.
 const ContentTypeJSON = "application/json"
