@@ -12,7 +12,7 @@ import (
 type Permissions struct {
 	Publish   []string
 	Subscribe []string // a subject, or a subject and a queue group with a space between them
-	Answers   bool     // answer what it is asked, once and within [AnswerWithin]
+	Answers   bool     // answer what it is asked, wherever that is to go, once and within [AnswerWithin]
 }
 
 // AnswerWithin is how long after a request its answer may be sent: the longest timeout a caller may ask for, and a little.
@@ -109,7 +109,13 @@ func (g *grants) permissions() Permissions {
 
 func (g *grants) function(fn *Function) {
 	if len(fn.Ops) > 0 {
-		g.answers = true
+		// To be let answer is to be let publish wherever an asker says, and one can ask oneself. So that is for functions; what
+		// there is one of each answers them, and its like.
+		if len(fn.Instance) == 0 {
+			g.answers = true
+		} else {
+			g.publish(wire.Inbox(wire.Functions)+".>", wire.Inbox(fn.Name)+".>")
+		}
 		g.subscribe(wire.DiscoverySubjects(fn.Name)...)
 		for _, op := range append(slices.Clone(fn.Ops), schemaOp(*fn)) {
 			g.subscribe(wire.RequestSubjects(fn.path(), op.Name, len(op.IDs)) + " " + wire.QueueGroup(fn.Name))

@@ -90,7 +90,7 @@ func (b BucketSpec) stream(replicas int) jetstream.StreamConfig {
 		Replicas:          max(replicas, 1),
 		Duplicates:        2 * time.Minute,
 		DenyDelete:        true,
-		AllowRollup:       true,
+		AllowRollup:       b.Record || b.Leases, // what hives and sleds write: one that may write its key could have all keys go
 		AllowMsgTTL:       true,
 		AllowDirect:       !b.Record && !b.Leases,
 	}

@@ -4,6 +4,9 @@ import "strings"
 
 // Every subject, bucket, stream and header of the product is spelled here and nowhere else.
 
+// Functions is the kind of user that functions are, as in their inboxes, see [Inbox].
+const Functions = "function"
+
 // Functions.
 const (
 	Declare = "declare"
@@ -122,6 +125,7 @@ const (
 	kvStreams   = "KV_"
 	memoKeys    = "_req."
 	jsAPI       = "$JS.API."
+	discovery   = "$SRV."
 	eventPart   = "event"
 	triggerPart = "trigger"
 	deadPart    = "dead"
@@ -265,6 +269,9 @@ func MemoKey(op string, ids []string, requestID string) string {
 // APIStreamNames asks which streams take a subject.
 const APIStreamNames = jsAPI + "STREAM.NAMES"
 
+// APIInfo asks what of JetStream the asker's account has, and uses.
+const APIInfo = jsAPI + "INFO"
+
 // APIUserInfo asks a server who the asker is and what it is permitted. Every account has it.
 const APIUserInfo = "$SYS.REQ.USER.INFO"
 
@@ -276,6 +283,11 @@ func APIConsumerCreate(stream, name, filter string) string {
 		s += "." + filter
 	}
 	return s
+}
+
+// IsAPIConsumerCreate tells whether a consumer is asked for there.
+func IsAPIConsumerCreate(subject string) bool {
+	return strings.HasPrefix(subject, jsAPI+"CONSUMER.CREATE.")
 }
 
 // Subjects with which a durable consumer is used.
@@ -305,11 +317,14 @@ func SledSubjects(op string) string { return root + "." + Sled + ".*.*." + op }
 func DiscoverySubjects(function string) []string {
 	var all []string
 	for _, verb := range []string{"PING", "INFO", "STATS"} {
-		s := "$SRV." + verb
+		s := discovery + verb
 		all = append(all, s, s+"."+Service(function), s+"."+Service(function)+".*")
 	}
 	return all
 }
+
+// IsDiscovery tells whether a subject is one of those.
+func IsDiscovery(subject string) bool { return strings.HasPrefix(subject, discovery) }
 
 // InboxDefault is the prefix of inboxes when none is chosen.
 const InboxDefault = "_INBOX"

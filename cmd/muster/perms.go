@@ -21,7 +21,7 @@ import (
 // perms is the command `muster perms`.
 type perms struct {
 	Role   []string `placeholder:"ROLE" sep:"none" help:"Who is to be let in, again for each: function:NAME (function:all for muster serve with all of them), operator, trigger, reader, dead (operator:alice for more than one), hive:NAME, sled:PART:SERIAL. None is those that --out holds; at first function:all, operator, trigger and reader."`
-	Format string   `enum:"conf,jwt" default:"conf" help:"conf: accounts for a server's configuration; jwt: an operator, an account and credentials, so that users are added without touching a server (default ${default})."`
+	Format string   `enum:"conf,jwt" default:"conf" help:"conf: accounts for a server's configuration; jwt: an operator, accounts and credentials, so that users are added without touching a server (default ${default})."`
 	Out    string   `placeholder:"DIR" help:"Where to write keys and who may use them, for their owner alone. What is there is kept: another call adds users. Without it conf prints the accounts, which then take passwords from the server's environment."`
 	URL    string   `name:"url" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"Servers, for the NATS contexts that are written beside the keys (default ${default})."`
 	TLSCA  string   `name:"tlsca" placeholder:"FILE" help:"Certificate authority of the servers, for the same contexts."`
@@ -193,26 +193,50 @@ type confUser struct {
 // made of names, and names hold neither quotes nor braces nor dollars.
 func accountsConf(users []confUser) []byte {
 	var b bytes.Buffer
+	border := border()
 	fmt.Fprintf(&b, "# Made by muster perms from what the functions declare that they touch; do not edit.\n")
-	fmt.Fprintf(&b, "accounts {\n  MUSTER {\n    jetstream: enabled\n    users: [\n")
-	for _, u := range users {
-		p := u.permissions()
-		fmt.Fprintf(&b, "      {\n")
-		if u.nkey != "" {
-			fmt.Fprintf(&b, "        nkey: %q # %s\n", u.nkey, u.user())
-		} else {
-			fmt.Fprintf(&b, "        user: %q, password: $%s\n", u.user(), passwordVariable(u.role))
-		}
-		fmt.Fprintf(&b, "        permissions {\n")
-		confList(&b, "publish", p.Publish)
-		confList(&b, "subscribe", p.Subscribe)
-		if p.Answers {
-			fmt.Fprintf(&b, "          allow_responses { max: 1, expires: %q }\n", runtime.AnswerWithin)
-		}
-		fmt.Fprintf(&b, "        }\n      }\n")
-	}
-	fmt.Fprintf(&b, "    ]\n  }\n}\n")
+	fmt.Fprintf(&b, "accounts {\n  # Functions trust each other.\n  %s {\n    jetstream: enabled\n", accountInside)
+	fmt.Fprintf(&b, "    exports: [\n      { service: \">\", accounts: [%s] }\n      { stream: \">\", accounts: [%[1]s] }\n    ]\n", accountOutside)
+	confUsers(&b, accountInside, users)
+	fmt.Fprintf(&b, "  }\n  # Everybody else is here, where an answer that is sent astray is not stored.\n  %s {\n", accountOutside)
+	fmt.Fprintf(&b, "    imports: [\n")
+	confImports(&b, "service", border.Asked)
+	confImports(&b, "stream", border.Heard)
+	fmt.Fprintf(&b, "    ]\n")
+	confUsers(&b, accountOutside, users)
+	fmt.Fprintf(&b, "  }\n}\n")
 	return b.Bytes()
+}
+
+func confImports(b *bytes.Buffer, kind string, subjects []string) {
+	for _, s := range subjects {
+		fmt.Fprintf(b, "      { %s: { account: %s, subject: %q } }\n", kind, accountInside, s)
+	}
+}
+
+// confUsers are the users that are in an account.
+func confUsers(b *bytes.Buffer, account string, users []confUser) {
+	fmt.Fprintf(b, "    users: [\n")
+	for _, u := range users {
+		if u.account() != account {
+			continue
+		}
+		p := u.permissions()
+		fmt.Fprintf(b, "      {\n")
+		if u.nkey != "" {
+			fmt.Fprintf(b, "        nkey: %q # %s\n", u.nkey, u.user())
+		} else {
+			fmt.Fprintf(b, "        user: %q, password: $%s\n", u.user(), passwordVariable(u.role))
+		}
+		fmt.Fprintf(b, "        permissions {\n")
+		confList(b, "publish", p.Publish)
+		confList(b, "subscribe", p.Subscribe)
+		if p.Answers {
+			fmt.Fprintf(b, "          allow_responses { max: 1, expires: %q }\n", runtime.AnswerWithin)
+		}
+		fmt.Fprintf(b, "        }\n      }\n")
+	}
+	fmt.Fprintf(b, "    ]\n")
 }
 
 func confList(b *bytes.Buffer, name string, subjects []string) {

@@ -58,6 +58,9 @@ func TestPerms_FilesAreTheOwnersAlone(t *testing.T) {
 				t.Errorf("%s: %s was changed by adding a user", format, name)
 			}
 		}
+		if token := strings.TrimSpace(after["keys/operator.jwt"]); !strings.Contains(after["accounts.conf"], token) || format == "jwt" && token == "" {
+			t.Errorf("%s: a server that runs would not reload: it is another operator's", format)
+		}
 		perms() // after an upgrade: nobody comes in
 		if again := relative(t, dir); len(again) != len(after) {
 			t.Errorf("%s: %d files after another call without roles, %d before", format, len(again), len(after))
@@ -149,7 +152,7 @@ func TestPerms_SigningKeysAreScoped(t *testing.T) {
 	}
 	// Who has that key alone makes hives with it, and nobody else.
 	enrol := filepath.Join(t.TempDir(), "enrol")
-	for _, name := range []string{"account.pub", "signs.hive.nk"} {
+	for _, name := range []string{"outside.pub", "signs.hive.nk"} {
 		key, err := os.ReadFile(filepath.Join(dir, "keys", name))
 		if err != nil {
 			t.Fatal(err)

@@ -23,14 +23,15 @@ const roleTag = "muster-role:"
 
 // scope is what the users that one signing key makes are permitted. Its holder can make such users and no others.
 type scope struct {
-	name string // also of the key's file: the kind, for functions with the function's name
+	name    string // also of the key's file: the kind, for functions with the function's name
+	account string // whose users they are
 	runtime.Permissions
 }
 
 // scope is that of a role. The names of hives, sleds and callers are left to the server, which puts each user's name in.
 func (r role) scope() scope {
 	if r.kind == roleFunction {
-		return scope{r.user(), r.permissions()}
+		return scope{r.user(), r.account(), r.permissions()}
 	}
 	open := role{kind: r.kind, names: []string{"$1"}}
 	if r.kind == roleSled {
@@ -45,7 +46,7 @@ func (r role) scope() scope {
 			list[i] = strings.ReplaceAll(s, strings.Join(open.names, "."), "{{name()}}")
 		}
 	}
-	return scope{r.kind, p}
+	return scope{r.kind, r.account(), p}
 }
 
 // scopes are all there are, by name.
@@ -77,18 +78,23 @@ func (s scope) template(key string) *jwt.UserScope {
 // authority is the folder of the keys that make users. One that holds signing keys and knows whose they are, but has no
 // operator, makes users and nothing else.
 type authority struct {
-	operator, account, system nkeys.KeyPair            // nil without an operator
-	public                    string                   // the account's public key
-	signing                   map[string]nkeys.KeyPair // by scope
+	operator, system nkeys.KeyPair     // nil without an operator
+	token            string            // the operator's: a server that runs takes no other when it is told to reload
+	public           map[string]string // public keys of the accounts, by name
+	accounts         map[string]nkeys.KeyPair
+	signing          map[string]nkeys.KeyPair // by scope
 }
 
-// accountFile holds the public key of the account, for those who have no more than a signing key.
-const accountFile = "account.pub"
+// accountFiles are the names of the accounts' key files. One with the ending publicSuffix holds the public key, for those
+// who have no more than a signing key.
+var accountFiles = map[string]string{accountInside: "account", accountOutside: "outside"}
+
+const publicSuffix = ".pub"
 
 // openAuthority reads the keys, and makes those that are not there.
 func openAuthority(dir string) (a authority, err error) {
-	if public, err := os.ReadFile(filepath.Join(dir, accountFile)); err == nil && !there(filepath.Join(dir, "operator"+seedSuffix)) {
-		return signers(dir, string(bytes.TrimSpace(public)))
+	if public, _ := filepath.Glob(filepath.Join(dir, "*"+publicSuffix)); len(public) > 0 && !there(filepath.Join(dir, "operator"+seedSuffix)) {
+		return signers(dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return a, fmt.Errorf("make the folder of the signing keys: %w", err)
@@ -98,26 +104,61 @@ func openAuthority(dir string) (a authority, err error) {
 		err = errors.Join(err, kErr)
 		return k
 	}
-	a.operator, a.account, a.system = key("operator", nkeys.CreateOperator), key("account", nkeys.CreateAccount), key("system", nkeys.CreateAccount)
-	a.signing = map[string]nkeys.KeyPair{}
+	a.operator, a.system = key("operator", nkeys.CreateOperator), key("system", nkeys.CreateAccount)
+	a.public, a.accounts, a.signing = map[string]string{}, map[string]nkeys.KeyPair{}, map[string]nkeys.KeyPair{}
+	for account, file := range accountFiles {
+		a.accounts[account] = key(file, nkeys.CreateAccount)
+	}
 	for name := range scopes() {
 		a.signing[name] = key("signs."+name, nkeys.CreateAccount)
 	}
 	if err != nil {
 		return a, err
 	}
-	if a.public, err = a.account.PublicKey(); err != nil {
-		return a, fmt.Errorf("read the account's key: %w", err)
+	for account, file := range accountFiles {
+		if a.public[account], err = a.accounts[account].PublicKey(); err != nil {
+			return a, fmt.Errorf("read the key of account %s: %w", account, err)
+		}
+		if err := keepFile(filepath.Join(dir, file+publicSuffix), []byte(a.public[account]+"\n")); err != nil {
+			return a, err
+		}
 	}
-	return a, keepFile(filepath.Join(dir, accountFile), []byte(a.public+"\n"))
+	a.token, err = a.keepOperator(filepath.Join(dir, "operator.jwt"))
+	return a, err
 }
 
-// signers is an authority of the signing keys that are there.
-func signers(dir, account string) (authority, error) {
-	a := authority{public: account, signing: map[string]nkeys.KeyPair{}}
-	for name := range scopes() {
+// keepOperator reads the operator's token from a file, or signs it.
+func (a authority) keepOperator(file string) (string, error) {
+	if token, err := os.ReadFile(file); err == nil {
+		return string(bytes.TrimSpace(token)), nil
+	}
+	public, err := a.operator.PublicKey()
+	if err != nil {
+		return "", fmt.Errorf("read the operator's key: %w", err)
+	}
+	c := jwt.NewOperatorClaims(public)
+	c.Name = "muster"
+	if c.SystemAccount, err = a.system.PublicKey(); err != nil {
+		return "", fmt.Errorf("read the system account's key: %w", err)
+	}
+	token, err := c.Encode(a.operator)
+	if err != nil {
+		return "", fmt.Errorf("sign the operator: %w", err)
+	}
+	return token, keepFile(file, []byte(token+"\n"))
+}
+
+// signers is an authority of the signing keys that are there, for the accounts whose public keys are.
+func signers(dir string) (authority, error) {
+	a := authority{public: map[string]string{}, signing: map[string]nkeys.KeyPair{}}
+	for account, file := range accountFiles {
+		if public, err := os.ReadFile(filepath.Join(dir, file+publicSuffix)); err == nil {
+			a.public[account] = string(bytes.TrimSpace(public))
+		}
+	}
+	for name, s := range scopes() {
 		file := filepath.Join(dir, "signs."+name+seedSuffix)
-		if !there(file) {
+		if !there(file) || a.public[s.account] == "" {
 			continue
 		}
 		key, err := keepKey(file, nkeys.CreateAccount)
@@ -134,15 +175,26 @@ func there(file string) bool {
 	return err == nil
 }
 
-// accountClaims are the account's, with its scopes.
-func (a authority) accountClaims() (*jwt.AccountClaims, error) {
-	c := jwt.NewAccountClaims(a.public)
-	c.Name = "MUSTER"
-	c.Limits.JetStreamLimits = jwt.JetStreamLimits{
-		MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit,
+// accountClaims are an account's, with its scopes and what passes between it and the other one.
+func (a authority) accountClaims(account string) (*jwt.AccountClaims, error) {
+	c := jwt.NewAccountClaims(a.public[account])
+	c.Name = account
+	if account == accountInside {
+		c.Limits.JetStreamLimits = jwt.JetStreamLimits{
+			MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit,
+		}
+		c.Exports.Add(everything(jwt.Service), everything(jwt.Stream))
+	} else {
+		border := border()
+		if err := errors.Join(a.imports(c, jwt.Service, border.Asked), a.imports(c, jwt.Stream, border.Heard)); err != nil {
+			return nil, err
+		}
 	}
 	all := scopes()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if all[name].account != account {
+			continue
+		}
 		key, err := a.signing[name].PublicKey()
 		if err != nil {
 			return nil, fmt.Errorf("read the signing key of %s: %w", name, err)
@@ -154,27 +206,43 @@ func (a authority) accountClaims() (*jwt.AccountClaims, error) {
 	return c, errors.Join(results.Errors()...)
 }
 
+// everything is the export of all services or streams to those whom the account gives a token for them.
+func everything(kind jwt.ExportType) *jwt.Export {
+	return &jwt.Export{Name: "everything", Subject: ">", Type: kind, TokenReq: true}
+}
+
+// imports adds subjects of the functions' account, with its token.
+func (a authority) imports(c *jwt.AccountClaims, kind jwt.ExportType, subjects []string) error {
+	allowed := jwt.NewActivationClaims(c.Subject)
+	allowed.ImportSubject, allowed.ImportType = ">", kind
+	token, err := allowed.Encode(a.accounts[accountInside])
+	if err != nil {
+		return fmt.Errorf("sign what account %s may import: %w", c.Name, err)
+	}
+	for _, s := range subjects {
+		c.Imports.Add(&jwt.Import{Name: s, Subject: jwt.Subject(s), Account: a.public[accountInside], Token: token, Type: kind})
+	}
+	return nil
+}
+
 // serverConf is the part of a server's configuration that trusts the operator and knows the accounts.
 func (a authority) serverConf() ([]byte, error) {
-	public, err := a.operator.PublicKey()
-	if err != nil {
-		return nil, fmt.Errorf("read the operator's key: %w", err)
-	}
-	operator := jwt.NewOperatorClaims(public)
-	operator.Name = "muster"
 	system, err := a.system.PublicKey()
 	if err != nil {
 		return nil, fmt.Errorf("read the system account's key: %w", err)
 	}
-	operator.SystemAccount = system
 	systemClaims := jwt.NewAccountClaims(system)
 	systemClaims.Name = "SYS"
-	account, err := a.accountClaims()
+	inside, err := a.accountClaims(accountInside)
 	if err != nil {
-		return nil, fmt.Errorf("make the account: %w", err)
+		return nil, fmt.Errorf("make account %s: %w", accountInside, err)
+	}
+	outside, err := a.accountClaims(accountOutside)
+	if err != nil {
+		return nil, fmt.Errorf("make account %s: %w", accountOutside, err)
 	}
 	var encoded []string
-	for _, c := range []jwt.Claims{operator, account, systemClaims} {
+	for _, c := range []jwt.Claims{inside, outside, systemClaims} {
 		token, err := c.Encode(a.operator)
 		if err != nil {
 			return nil, fmt.Errorf("sign: %w", err)
@@ -183,8 +251,8 @@ func (a authority) serverConf() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Made by muster perms from what the functions declare that they touch; do not edit.\n")
-	fmt.Fprintf(&b, "operator: %q\nsystem_account: %q\nresolver: MEMORY\nresolver_preload {\n  %s: %q\n  %s: %q\n}\n",
-		encoded[0], system, account.Subject, encoded[1], system, encoded[2])
+	fmt.Fprintf(&b, "operator: %q\nsystem_account: %q\nresolver: MEMORY\nresolver_preload {\n  %s: %q\n  %s: %q\n  %s: %q\n}\n",
+		a.token, system, inside.Subject, encoded[0], outside.Subject, encoded[1], system, encoded[2])
 	return b.Bytes(), nil
 }
 
@@ -206,7 +274,7 @@ func (a authority) credentials(r role) ([]byte, error) {
 	c.Name = strings.Join(r.names, ".")
 	c.Tags.Add(roleTag + r.kind)
 	c.SetScoped(true)
-	c.IssuerAccount = a.public
+	c.IssuerAccount = a.public[r.account()]
 	token, err := c.Encode(signer)
 	if err != nil {
 		return nil, fmt.Errorf("sign user %s: %w", r.user(), err)
@@ -218,7 +286,7 @@ func (a authority) credentials(r role) ([]byte, error) {
 	return jwt.FormatUserConfig(token, seed)
 }
 
-// writeJWT makes the operator, the account and credentials for each role. Those that are there stay.
+// writeJWT makes the operator, the accounts and credentials for each role. Those that are there stay.
 func (c perms) writeJWT(roles []role, out io.Writer) error {
 	a, err := openAuthority(filepath.Join(c.Out, "keys"))
 	if err != nil {
@@ -248,7 +316,7 @@ func (c perms) writeJWT(roles []role, out io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "%d users of account %s in %s\n", len(roles), a.public, c.Out)
+	fmt.Fprintf(out, "%d users in %s\n", len(roles), c.Out)
 	return nil
 }
 

@@ -23,11 +23,11 @@ type role struct {
 
 // Kinds of roles.
 const (
-	roleFunction = "function" // serves one function, or all
-	roleOperator = "operator" // asks for everything
-	roleTrigger  = "trigger"  // publishes triggers
-	roleReader   = "reader"   // asks for what changes nothing, and hears events
-	roleDead     = "dead"     // looks at dead triggers and replays them
+	roleFunction = wire.Functions // serves one function, or all
+	roleOperator = "operator"     // asks for everything
+	roleTrigger  = "trigger"      // publishes triggers
+	roleReader   = "reader"       // asks for what changes nothing, and hears events
+	roleDead     = "dead"         // looks at dead triggers and replays them
 	roleHive     = wire.Hive
 	roleSled     = wire.Sled
 )
@@ -92,6 +92,36 @@ func functionNames() []string {
 		names = append(names, fn.Name)
 	}
 	return names
+}
+
+// Accounts of the NATS server: functions trust each other, everybody else is in another account.
+const (
+	accountInside  = "MUSTER"
+	accountOutside = "MUSTER_OUTSIDE"
+)
+
+// account is the one that the user is in.
+func (r role) account() string {
+	if r.kind == roleFunction {
+		return accountInside
+	}
+	return accountOutside
+}
+
+// border is what the one account imports from the other, whoever is in them.
+func border() runtime.Border {
+	inside := []runtime.Permissions{role{roleFunction, []string{allFunctions}}.permissions()}
+	var outside []runtime.Permissions
+	for _, kind := range roleKinds {
+		anybody := role{kind, []string{"*"}}
+		if kind == roleSled {
+			anybody.names = []string{"*", "*"}
+		}
+		if anybody.account() == accountOutside {
+			outside = append(outside, anybody.permissions())
+		}
+	}
+	return runtime.BorderOf(inside, outside)
 }
 
 // functions are those that a process in this role serves.
