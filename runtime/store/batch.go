@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -12,22 +13,24 @@ const (
 	batchBytes   = 2 << 20
 )
 
+// batchesAtOnce is how many batches are under way: while the server stores one, the next is sent.
+const batchesAtOnce = 2
+
 // batcher writes what is to be stored as one. A single entry goes out by itself. Several need an atomic batch, which
 // takes about 2 ms on one server whatever its size, so all that wait are joined in one, across keys; a joined batch
 // that fails is taken apart.
 type batcher struct {
-	log Log
+	log  Log
+	crew *crew
 
 	mu      sync.Mutex
-	waiting []*submission
-	running bool
+	waiting []submission
+	running int
 }
 
 type submission struct {
 	entries []Entry
-	last    uint64
-	err     error
-	done    chan struct{}
+	then    func(revision uint64, err error)
 }
 
 // write stores entries, all or none, and returns the revision of the last one.
@@ -35,24 +38,37 @@ func (b *batcher) write(entries []Entry) (uint64, error) {
 	if len(entries) == 1 {
 		return b.send(entries)
 	}
-	sub := &submission{entries: entries, done: make(chan struct{})}
+	var last uint64
+	var failure error
+	done := make(chan struct{})
+	b.submit(entries, func(revision uint64, err error) {
+		last, failure = revision, err
+		close(done)
+	})
+	<-done
+	return last, failure
+}
+
+// submit is write for several entries and for those who have many under way: it returns at once and calls then with the
+// outcome, on a goroutine that serves others too.
+func (b *batcher) submit(entries []Entry, then func(revision uint64, err error)) {
 	b.mu.Lock()
-	b.waiting = append(b.waiting, sub)
-	start := !b.running
-	b.running = true
+	b.waiting = append(b.waiting, submission{entries, then})
+	start := b.running < batchesAtOnce
+	if start {
+		b.running++
+	}
 	b.mu.Unlock()
 	if start {
-		go b.run()
+		b.crew.do(b.run)
 	}
-	<-sub.done
-	return sub.last, sub.err
 }
 
 func (b *batcher) run() {
 	for {
 		b.mu.Lock()
 		if len(b.waiting) == 0 {
-			b.running = false
+			b.running--
 			b.mu.Unlock()
 			return
 		}
@@ -66,15 +82,15 @@ func (b *batcher) run() {
 				break
 			}
 		}
-		subs := append([]*submission(nil), b.waiting[:n]...)
-		b.waiting = b.waiting[n:]
+		subs := slices.Clone(b.waiting[:n])
+		b.waiting = append([]submission(nil), b.waiting[n:]...)
 		b.mu.Unlock()
 		b.join(subs)
 	}
 }
 
 // join writes submissions as one batch, or, when one of them lost a race or cannot be stored, each half by itself.
-func (b *batcher) join(subs []*submission) {
+func (b *batcher) join(subs []submission) {
 	var all []Entry
 	for _, sub := range subs {
 		all = append(all, sub.entries...)
@@ -85,12 +101,13 @@ func (b *batcher) join(subs []*submission) {
 		b.join(subs[len(subs)/2:])
 		return
 	}
-	after := len(all)
-	for _, sub := range subs {
-		after -= len(sub.entries)
-		sub.last, sub.err = last-uint64(after), err
-		close(sub.done)
-	}
+	b.crew.do(func() { // the next batch need not wait for them
+		after := len(all)
+		for _, sub := range subs {
+			after -= len(sub.entries)
+			sub.then(last-uint64(after), err)
+		}
+	})
 }
 
 func (b *batcher) send(entries []Entry) (uint64, error) {

@@ -216,36 +216,41 @@ func (s *Store[D]) landed(key, writeID string, entries []Entry, base *guess[D], 
 	return nil
 }
 
-// quick commits a group without waiting if it can: the base is at hand, something changes, and nobody has a request id.
-// It calls done, then or later, with what commit would return; if it cannot, it returns false and has done nothing.
+// quick commits a group without waiting if it can: the base is at hand, something changes, and no outcome has to be looked
+// up. It calls done, then or later, with what commit would return; if it cannot, it returns false and has done nothing.
 func (s *Store[D]) quick(key string, group []*waiter[D], done func(lost []*waiter[D])) bool {
 	base := s.guesses.get(key, s.log.Epoch())
 	if base == nil || base.size > quickSize || s.leadOn(base).full() || s.codec.Alone && len(group) > 1 {
 		return false
-	}
-	for _, w := range group {
-		if w.from.MemoKey != "" {
-			return false
-		}
 	}
 	group = launched(group)
 	doc, changed := s.apply(base, group)
 	if !changed {
 		return false
 	}
+	for _, w := range group {
+		if w.refusal != nil && w.from.MemoKey != "" {
+			return false
+		}
+	}
 	value := s.codec.Encode(doc)
 	if len(value) > s.log.MaxValue() {
 		return false
 	}
 	writeID, began := s.cfg.NewID(), time.Now()
-	record := s.record(key, writeID, value, doc, base, group)
-	s.log.Send(record, func(revision uint64, err error) {
+	entries := append(s.memos(group, value), s.record(key, writeID, value, doc, base, group))
+	then := func(revision uint64, err error) {
 		if err == nil {
-			done(s.landed(key, writeID, []Entry{record}, base, doc, group, began, revision, nil))
+			done(s.landed(key, writeID, entries, base, doc, group, began, revision, nil))
 			return
 		}
-		s.crew.do(func() { done(s.landed(key, writeID, []Entry{record}, base, doc, group, began, 0, err)) })
-	})
+		s.crew.do(func() { done(s.landed(key, writeID, entries, base, doc, group, began, 0, err)) })
+	}
+	if len(entries) > 1 {
+		s.batches.submit(entries, then)
+	} else {
+		s.log.Send(entries[0], then)
+	}
 	return true
 }
 

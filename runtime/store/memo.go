@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -58,11 +59,26 @@ func (w *waiter[D]) memorable() bool {
 }
 
 func (s *Store[D]) memoEntry(key string, m memo) Entry {
-	value, err := json.Marshal(m)
-	if err != nil {
-		panic(fmt.Sprintf("encode memo: %v", err)) // the record is JSON, the rest cannot fail
+	return Entry{Key: key, Value: m.encode(), TTL: s.cfg.MemoTTL}
+}
+
+// encode is JSON by hand: an encoder would read the whole record again.
+func (m memo) encode() []byte {
+	b := make([]byte, 0, len(m.Record)+len(m.Digest)+96)
+	b = append(b, `{"digest":"`...)
+	b = append(b, m.Digest...) // hexadecimal
+	b = append(b, `","changed":`...)
+	b = strconv.AppendBool(b, m.Changed)
+	if m.Revision != 0 {
+		b = strconv.AppendUint(append(b, `,"revision":`...), m.Revision, 10)
 	}
-	return Entry{Key: key, Value: value, TTL: s.cfg.MemoTTL}
+	if m.Ahead != 0 {
+		b = strconv.AppendUint(append(b, `,"ahead":`...), m.Ahead, 10)
+	}
+	if len(m.Record) > 0 {
+		b = append(append(b, `,"record":`...), m.Record...)
+	}
+	return append(b, '}')
 }
 
 // remember stores the outcome of a request that changes nothing. It returns that outcome, or the one that was

@@ -86,11 +86,12 @@ type Store[D any] struct {
 // New makes a store on a bucket's log.
 func New[D any](log Log, codec Codec[D], cfg Config) *Store[D] {
 	followed, _ := log.(Followed)
+	crew := newCrew()
 	return &Store[D]{
 		log: log, codec: codec, cfg: cfg.withDefaults(),
 		guesses:  newGuesses[D](guessBytes),
-		batches:  &batcher{log: log},
-		crew:     newCrew(),
+		batches:  &batcher{log: log, crew: crew},
+		crew:     crew,
 		followed: followed,
 		cells:    map[string]*cell[D]{},
 		readers:  map[string]*reader[D]{},
