@@ -45,8 +45,17 @@ func (x *exchange) serve() {
 	margin := min(max(in.timeout/10, min(in.timeout/2, 2*sweepEvery)), 200*time.Millisecond)
 	end := in.arrived.Add(in.timeout)
 	x.deadline.soft, x.deadline.hard, x.deadline.owner = end.Add(-margin), end.Add(-margin/4), x
-	x.s.deadlines.add(&x.deadline)
+	quick := x.op.hot && len(in.data) <= hotBody // most of these have come back when handle returns
+	if !quick {
+		x.s.deadlines.add(&x.deadline)
+	}
 	x.op.handle(&x.deadline, in, x.done)
+	if quick && !x.returned.Load() {
+		x.s.deadlines.add(&x.deadline)
+		if x.returned.Load() {
+			x.s.deadlines.remove(&x.deadline)
+		}
+	}
 }
 
 // done takes the handler's outcome. A handler that comes back twice, or panics after it did, is heard once.

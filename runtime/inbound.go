@@ -26,6 +26,7 @@ type inbound struct {
 	arrived time.Time
 
 	ids       []string
+	room      [2]string // for them
 	requestID string
 	cause     string // CloudEvents id of the trigger
 	trigger   bool   // it is one: nobody waits for an answer
@@ -60,7 +61,7 @@ func (in *inbound) parse(function string, op *Op) error {
 	default:
 		return wire.Errorf(wire.UnsupportedAPIVersion, "%s must be 1 or 2", wire.HeaderAPIVersion)
 	}
-	in.ids = wire.SubjectIDs(in.subject, function, op.Name)
+	in.ids = wire.SubjectIDs(in.room[:0], in.subject, function, op.Name)
 	if len(in.ids) != len(op.IDs) {
 		return wire.Invalid("subject", "the subject must be %s, each name matching %s",
 			wire.Subject(function, op.Name, brackets(op.IDs)...), wire.NamePattern)

@@ -148,13 +148,19 @@ func RequestSubjects(function, op string, ids int) string {
 // FunctionSubjects is the pattern of all request subjects of a function.
 func FunctionSubjects(function string) string { return root + "." + function + ".>" }
 
-// SubjectIDs returns the tokens behind the op in a request subject; none when there are none.
-func SubjectIDs(subject, function, op string) []string {
+// SubjectIDs appends to ids the tokens behind the op in a request subject; none when there are none.
+func SubjectIDs(ids []string, subject, function, op string) []string {
 	head := len(root) + len(function) + len(op) + 2
 	if len(subject) <= head || subject[head] != '.' {
-		return nil
+		return ids
 	}
-	return strings.Split(subject[head+1:], ".")
+	rest, more := subject[head+1:], true
+	for more {
+		var id string
+		id, rest, more = strings.Cut(rest, ".")
+		ids = append(ids, id)
+	}
+	return ids
 }
 
 // CallSubject is the subject that `muster call` means by what its user wrote: with or without the leading "muster.".

@@ -56,7 +56,7 @@ func TestHeaderNames_AreThoseOfTheContract(t *testing.T) {
 func TestSubject_IDsComeBack(t *testing.T) {
 	for _, ids := range [][]string{{"h1"}, {"h1", "atlas"}, {"913-0000019", "2FAKE003"}, {"set", "set", "declare"}} {
 		subject := wire.Subject(wire.Declare, "set", ids...)
-		if got := wire.SubjectIDs(subject, wire.Declare, "set"); !slices.Equal(got, ids) {
+		if got := wire.SubjectIDs(nil, subject, wire.Declare, "set"); !slices.Equal(got, ids) {
 			t.Errorf("SubjectIDs(%q) = %q, want %q", subject, got, ids)
 		}
 	}
@@ -70,7 +70,7 @@ func TestSubject_IDsComeBack(t *testing.T) {
 		if strings.HasSuffix(subject, "list") {
 			op = "list"
 		}
-		if got := wire.SubjectIDs(subject, wire.Declare, op); !slices.Equal(got, want) {
+		if got := wire.SubjectIDs(nil, subject, wire.Declare, op); !slices.Equal(got, want) {
 			t.Errorf("SubjectIDs(%q) = %q, want %q", subject, got, want)
 		}
 	}

@@ -130,7 +130,7 @@ func (c bench) startEcho(ctx context.Context) (stop func(), err error) {
 }
 
 // benchRounds is how often the lines take turns: a machine's speed drifts, and what is compared must drift together.
-const benchRounds = 4
+const benchRounds = 8
 
 // benchRun is one run: what was measured so far, and where.
 type benchRun struct {

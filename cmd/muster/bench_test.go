@@ -72,7 +72,7 @@ func TestBench(t *testing.T) {
 	if r.code != exitOK {
 		t.Fatalf("got %+v", r)
 	}
-	if !regexp.MustCompile(`^\w+, \d+ cores, go\S+; NATS server \S+; 4 callers on 4 connections, 100ms a line in 4 rounds\n\nline +callers +requests/s +p50 +p99 +failed +compared\n`).MatchString(r.out) {
+	if !regexp.MustCompile(`^\w+, \d+ cores, go\S+; NATS server \S+; 4 callers on 4 connections, 100ms a line in 8 rounds\n\nline +callers +requests/s +p50 +p99 +failed +compared\n`).MatchString(r.out) {
 		t.Errorf("the head is not as expected:\n%s", r.out)
 	}
 	for name, compared := range map[string]string{

@@ -26,7 +26,7 @@ type benchLine struct {
 }
 
 // warmUp is how long a line runs before it is measured, at most as long as it is then measured.
-const warmUp = 300 * time.Millisecond
+const warmUp = 200 * time.Millisecond
 
 // sample is what was measured of a line so far.
 type sample struct {

@@ -163,36 +163,43 @@ func (f *function) lookup(ctx context.Context, r *runtime.Request[wire.Lookup], 
 	service, now := r.IDs[0], time.Now()
 	s := f.see(service)
 	d := f.doubt(s.kind(), now)
-	reply := func(s seen) {
-		a, err := f.judged(s, d, now)
-		if err == nil && maxAge >= 0 {
-			err = a.within(maxAge)
-		}
-		if err != nil {
-			answer(nil, err)
-			return
-		}
-		answer(a, nil)
-	}
 	if s.kind() != "" || s.record != nil && s.record.Err != nil {
-		reply(s)
+		f.reply(s, d, now, maxAge, answer)
 		return
 	}
-	// Not seen here: another replica may have taken its definition a moment ago. The leader knows.
-	f.records.ViewThen(ctx, service, func(doc store.Result[*record], err error) {
+	f.lookUnseen(ctx, s, d, now, maxAge, answer)
+}
+
+// reply answers a lookup from what is seen.
+func (f *function) reply(s seen, d doubt, now time.Time, maxAge time.Duration, answer func(any, error)) {
+	a, err := f.judged(s, d, now)
+	if err == nil && maxAge >= 0 {
+		err = a.within(maxAge)
+	}
+	if err != nil {
+		answer(nil, err)
+		return
+	}
+	answer(a, nil)
+}
+
+// lookUnseen answers for a service that is not seen here: another replica may have taken its definition a moment ago. The
+// leader knows.
+func (f *function) lookUnseen(ctx context.Context, s seen, d doubt, now time.Time, maxAge time.Duration, answer func(any, error)) {
+	f.records.ViewThen(ctx, s.service, func(doc store.Result[*record], err error) {
 		switch {
 		case err != nil:
 			answer(nil, err)
 			return
 		case d.why != nil && doc.Doc.Source == nil:
-			answer(nil, wire.Errorf(wire.Unavailable, "service %s is not seen, but leases cannot be seen now", service).
+			answer(nil, wire.Errorf(wire.Unavailable, "service %s is not seen, but leases cannot be seen now", s.service).
 				With("reason", reasonOf(d.why)).Because(d.why))
 			return
 		case doc.Revision != 0:
-			s.record = &runtime.Item[*record]{Key: service, Value: doc.Doc, Revision: doc.Revision}
+			s.record = &runtime.Item[*record]{Key: s.service, Value: doc.Doc, Revision: doc.Revision}
 		}
-		s.leases = f.backends.Group(service)
-		reply(s)
+		s.leases = f.backends.Group(s.service)
+		f.reply(s, d, now, maxAge, answer)
 	})
 }
 
