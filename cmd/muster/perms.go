@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 	"github.com/synadia-io/orbit.go/natscontext"
 
@@ -23,7 +24,7 @@ type perms struct {
 	Role   []string `placeholder:"ROLE" sep:"none" help:"Who is to be let in, again for each: function:NAME (function:all for muster serve with all of them), operator, trigger, reader, dead (operator:alice for more than one), hive:NAME, sled:PART:SERIAL. None is those that --out holds; at first function:all, operator, trigger and reader."`
 	Format string   `enum:"conf,jwt" default:"conf" help:"conf: accounts for a server's configuration; jwt: an operator, accounts and credentials, so that users are added without touching a server (default ${default})."`
 	Out    string   `placeholder:"DIR" help:"Where to write keys and who may use them, for their owner alone. What is there is kept: another call adds users. Without it conf prints the accounts, which then take passwords from the server's environment."`
-	URL    string   `name:"url" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"Servers, for the NATS contexts that are written beside the keys (default ${default})."`
+	URL    string   `name:"url" placeholder:"URL" help:"Servers, for the NATS contexts that are written beside the keys (default those that contexts in --out name, with their authority; at first nats://127.0.0.1:4222)."`
 	TLSCA  string   `name:"tlsca" placeholder:"FILE" help:"Certificate authority of the servers, for the same contexts."`
 }
 
@@ -165,6 +166,10 @@ func keepFile(file string, data []byte) (err error) {
 
 // writeContext writes a NATS context for a role: where the servers are, who it is, and its private inboxes.
 func (c perms) writeContext(r role, s natscontext.Settings) error {
+	context := filepath.Join(c.Out, r.user()+".json")
+	if c.URL == "" {
+		c = c.asBefore(context)
+	}
 	for _, file := range []*string{&s.NKey, &s.Creds, &c.TLSCA} {
 		if *file == "" {
 			continue
@@ -180,7 +185,22 @@ func (c perms) writeContext(r role, s natscontext.Settings) error {
 	if err != nil {
 		return fmt.Errorf("encode NATS context: %w", err)
 	}
-	return keepFile(filepath.Join(c.Out, r.user()+".json"), append(b, '\n'))
+	return keepFile(context, append(b, '\n'))
+}
+
+// asBefore takes the servers from what a context said so far, or from another one beside it: who adds a user, or runs the
+// command again after an upgrade, need not say them once more.
+func (c perms) asBefore(context string) perms {
+	beside, _ := filepath.Glob(filepath.Join(c.Out, "*.json"))
+	for _, file := range append([]string{context}, beside...) {
+		var before natscontext.Settings
+		if b, err := os.ReadFile(file); err == nil && json.Unmarshal(b, &before) == nil && before.URL != "" {
+			c.URL, c.TLSCA = before.URL, cmp.Or(c.TLSCA, before.CA)
+			return c
+		}
+	}
+	c.URL = nats.DefaultURL
+	return c
 }
 
 // confUser is a user of a server's configuration. Without a key it has a password.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,6 +33,35 @@ func TestPerms_NamesThatBreakOut(t *testing.T) {
 				t.Errorf("role %q as %s left something behind", role, format)
 			}
 		}
+	}
+}
+
+// TestPerms_ServersAreSaidOnce: who adds a user, or runs the command again, leaves the contexts that are there as they are.
+func TestPerms_ServersAreSaidOnce(t *testing.T) {
+	for _, format := range []string{"conf", "jwt"} {
+		dir := filepath.Join(t.TempDir(), "users")
+		perms := func(args ...string) {
+			t.Helper()
+			if r := muster(append([]string{"perms", "--format", format, "--out", dir}, args...)...); r.code != exitOK {
+				t.Fatalf("%v: exit %d, %s", args, r.code, r.err)
+			}
+		}
+		says := func(user, url, ca string) {
+			t.Helper()
+			var s struct{ URL, CA string }
+			if err := json.Unmarshal([]byte(relative(t, dir)[user+".json"]), &s); err != nil || s.URL != url || s.CA != ca {
+				t.Errorf("%s: the context of %s says %+v, %v", format, user, s, err)
+			}
+		}
+		perms("--role", "operator")
+		says("operator.operator", "nats://127.0.0.1:4222", "")
+		perms("--role", "operator", "--url", "tls://n1:4222", "--tlsca", "/ca.crt")
+		perms("--role", "hive:h1")
+		perms()
+		says("operator.operator", "tls://n1:4222", "/ca.crt")
+		says("hive.h1", "tls://n1:4222", "/ca.crt")
+		perms("--role", "hive:h1", "--url", "nats://n2:4222")
+		says("hive.h1", "nats://n2:4222", "")
 	}
 }
 
