@@ -60,8 +60,22 @@ func (b *benchRun) rawUpdates(ctx context.Context, js jetstream.JetStream, bucke
 	revisions := make([]uint64, b.Callers)
 	value := []byte(`{"agents":{"one":{"state":"paused"}}}`)
 	return func(i, _ int) (*nats.Msg, error) {
-		rev, err := kvs[i%benchClients].Update(ctx, b.name+"-"+strconv.Itoa(i), value, revisions[i])
-		revisions[i] = rev
+		kv, key := kvs[i%benchClients], b.name+"-"+strconv.Itoa(i)
+		rev, err := kv.Update(ctx, key, value, revisions[i])
+		for range rawTries { // on several servers the last update may still count as under way
+			if err == nil {
+				break
+			}
+			if e, readErr := kv.Get(ctx, key); readErr == nil {
+				rev, err = kv.Update(ctx, key, value, e.Revision())
+			}
+		}
+		if err == nil {
+			revisions[i] = rev
+		}
 		return nil, err
 	}, nil
 }
+
+// rawTries is how often an update that was refused is tried again with what is stored.
+const rawTries = 3
