@@ -45,6 +45,7 @@ const benchClients = 4
 // What follows is the bench's own; it removes what it made.
 const (
 	echoSubject        = "bench.echo"
+	sizedSubject       = "bench.sized" // answered with as many bytes as a lookup of three backends is
 	benchBucket        = "muster_bench"
 	benchFollowed      = "muster_bench_followed"
 	benchStream        = "MUSTER_BENCH_EVENTS"
@@ -79,7 +80,10 @@ func (c bench) Run(ctx context.Context, std streams) error {
 	return err
 }
 
-// serveEcho answers echoSubject until its standard input ends.
+// sizedAnswer is about what an answer of the service that is looked up has, in bytes.
+const sizedAnswer = 490
+
+// serveEcho answers echoSubject and sizedSubject until its standard input ends.
 func (c bench) serveEcho(ctx context.Context, std streams) error {
 	nc, err := c.dial(nats.Name("muster bench echo"))
 	if err != nil {
@@ -92,6 +96,11 @@ func (c bench) serveEcho(ctx context.Context, std streams) error {
 	}
 	echo := micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }) //nolint:errcheck // the caller times out
 	if err := svc.AddEndpoint("echo", echo, micro.WithEndpointSubject(echoSubject)); err != nil {
+		return err
+	}
+	answer := []byte(strings.Repeat("x", sizedAnswer))
+	sized := micro.HandlerFunc(func(r micro.Request) { r.Respond(answer) }) //nolint:errcheck // likewise
+	if err := svc.AddEndpoint("sized", sized, micro.WithEndpointSubject(sizedSubject)); err != nil {
 		return err
 	}
 	if err := nc.Flush(); err != nil {
@@ -202,6 +211,7 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 	echo := func(i, _ int) (*nats.Msg, error) {
 		return b.request(i, echoSubject, []byte(`{"state":"up","reply":"brief"}`))
 	}
+	sized := func(i, _ int) (*nats.Msg, error) { return b.request(i, sizedSubject, nil) }
 	one := func(int) string { return "one" }
 	once := func(do func(i, n int) (*nats.Msg, error)) func() error {
 		return func() error {
@@ -242,7 +252,12 @@ func (b *benchRun) lines(ctx context.Context) ([]benchLine, error) {
 		{name: "declare.set, one hive", callers: b.Callers, do: set(hot, agent), compare: toEcho("declare.set, one hive")},
 		{name: "declare.view, one hive", callers: b.Callers, do: view(func(int) string { return hive(0) }), compare: toEcho("declare.view, one hive"), prepare: once(set(hive, one))},
 		{name: "declare.view, own hives", callers: b.Callers, do: view(hive), compare: toEcho("declare.view, own hives"), prepare: once(set(hive, one))},
-		b.lookups(toEcho),
+		{name: "answer of 490 bytes", callers: b.Callers, do: sized},
+		b.lookups(func(line string) func() string {
+			return func() string {
+				return fmt.Sprintf("%s, %.2f of an answer of its size", toEcho(line)(), rate(line)/rate("answer of 490 bytes"))
+			}
+		}),
 		{name: "echo, one caller", callers: 1, do: echo},
 		{name: "KV update, one caller", callers: 1, do: raw},
 		{name: "KV update followed, one caller", callers: 1, do: followed},
