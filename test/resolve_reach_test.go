@@ -102,10 +102,15 @@ func TestThousandServicesByDNS(t *testing.T) {
 }
 
 // A registration is visible on every replica within 200 ms of its answer.
-func TestRegistrationsAreSeenSoon(t *testing.T) {
-	n := natstest.Start(t)
+func TestRegistrationsAreSeenSoon(t *testing.T) { onEach(t, registrationsAreSeenSoon) }
+
+func registrationsAreSeenSoon(t *testing.T, copies int) {
+	n := startNodes(t, copies)
 	nc := natstest.Connect(t, n.URL())
-	replicas := []*replica{startResolve(t, n.URL(), "resolveA", 1), startResolve(t, n.URL(), "resolveB", 1), startResolve(t, n.URL(), "resolveC", 1)}
+	var replicas []*replica
+	for _, name := range []string{"resolveA", "resolveB", "resolveC"} {
+		replicas = append(replicas, startResolve(t, n.URL(), name, copies))
+	}
 	var took []time.Duration
 	for i := range 60 {
 		service := fmt.Sprintf("s%d", i%7)
