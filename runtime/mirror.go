@@ -235,7 +235,7 @@ func (m *Mirror[T]) sign(round, upTo uint64, all bool) error {
 	m.mu.Lock()
 	completed := m.sight.hear(upTo, all, tip{created: look.created, last: look.last, asked: look.good}, now)
 	doubtful := now.Sub(m.sight.anew) < mirrorGrace
-	behind := m.sight.behind(now)
+	behind := all && m.sight.behind(now) // else more is on its way
 	if behind {
 		m.sight.sign = m.sight.caught // the last that was sure
 	}
