@@ -26,6 +26,7 @@ const (
 	mirrorSilence   = 1500 * time.Millisecond // without a sign it is not sure of anything
 	mirrorRetry     = 250 * time.Millisecond
 	mirrorGrace     = 4 * time.Second // what a bucket that was made anew does not hold is doubtful that long
+	mirrorPending   = 256 << 20       // bytes that were sent and not taken yet
 	mirrorBehind    = 2 * time.Second // what the leader had so long ago must have been heard; a follower hears within 1 s
 )
 
@@ -115,13 +116,22 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 		return errNotConnected()
 	}
 	link := m.bus.nc.Stats().Reconnects
-	messages := make(chan *nats.Msg, 4096)
+	messages, over := make(chan *nats.Msg, 256), make(chan struct{})
 	inbox := m.bus.nc.NewInbox()
-	sub, err := m.bus.nc.ChanSubscribe(inbox, messages)
+	sub, err := m.bus.nc.Subscribe(inbox, func(msg *nats.Msg) {
+		select {
+		case messages <- msg:
+		case <-over:
+		}
+	})
+	if err == nil { // all that the bucket holds comes at once
+		err = sub.SetPendingLimits(-1, mirrorPending)
+	}
 	if err != nil {
 		return fmt.Errorf("subscribe to bucket %s: %w", m.bucket.spec.Name, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then, and the subscription with it
+	defer close(over)
 	asked, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	before := time.Now()
