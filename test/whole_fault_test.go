@@ -217,11 +217,15 @@ func (w *whole) noRoom() {
 			return err == nil
 		})
 	}
-	limit(func(s jetstream.StreamState) int64 { return int64(s.Bytes) })
+	full := func() { limit(func(s jetstream.StreamState) int64 { return int64(s.Bytes) }) }
+	full()
 	defer func() { limit(func(jetstream.StreamState) int64 { return -1 }) }()
 	refused := 0
 	natstest.Eventually(w.t, wholeLimit, "writes are refused", func() bool {
 		a, err := w.tally.try(w.nc(2), wholeWait, fmt.Sprintf("muster.declare.set.noroom%d.a", refused), state("up"))
+		if err == nil && a.failure == nil { // what is remembered of earlier requests has expired, and made room
+			full()
+		}
 		if err != nil || a.failure == nil {
 			return false
 		}
