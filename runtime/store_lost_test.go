@@ -272,7 +272,7 @@ func (s silent) Last(ctx context.Context, _ string) (store.Revision, error) {
 // wantSoon checks that what began then ended within the contract's 2 s, and a little for a busy machine.
 func wantSoon(t testing.TB, began time.Time) {
 	t.Helper()
-	if took := time.Since(began); took > 2*time.Second+busy {
+	if took := time.Since(began); took > 2*time.Second+5*busy {
 		t.Errorf("it took %v, the contract says 2s", took.Round(time.Millisecond))
 	}
 }

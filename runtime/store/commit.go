@@ -15,10 +15,12 @@ func (s *Store[D]) commit(key string, group []*waiter[D]) []*waiter[D] {
 	if s.codec.Alone && len(group) > 1 {
 		return s.oneByOne(key, group)
 	}
+	began := time.Now()
 	base, fresh, err := s.base(key)
 	if err != nil {
 		return s.unreadable(group, err)
 	}
+	reading := time.Since(began) // takes of the same patience as writing
 	s.awaitReaders(base, group)
 	group = launched(group)
 	doc, changed := s.apply(base, group)
@@ -31,7 +33,7 @@ func (s *Store[D]) commit(key string, group []*waiter[D]) []*waiter[D] {
 	if !changed {
 		return s.settle(base, group)
 	}
-	return s.write(key, base, doc, group)
+	return s.write(key, base, doc, group, time.Now().Add(-reading))
 }
 
 // launched marks a group as being on its way and leaves out those whose callers have given up. The group itself stays
@@ -166,13 +168,13 @@ func (s *Store[D]) settle(base *guess[D], group []*waiter[D]) []*waiter[D] {
 	return nil
 }
 
-// write writes the changed document over its base, with the memos of the requests that have an id.
-func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D]) []*waiter[D] {
+// write writes the changed document over its base, with the memos of the requests that have an id. Patience counts from began.
+func (s *Store[D]) write(key string, base *guess[D], doc D, group []*waiter[D], began time.Time) []*waiter[D] {
 	value := s.codec.Encode(doc)
 	if limit := s.log.MaxValue(); len(value) > limit {
 		return s.oversize(key, group, len(value), limit)
 	}
-	writeID, began := s.cfg.NewID(), time.Now()
+	writeID := s.cfg.NewID()
 	entries := append(s.memos(group, value), s.record(key, writeID, value, doc, base, group))
 	revision, err := s.batches.write(entries)
 	return s.landed(key, writeID, entries, base, doc, group, began, revision, err)
