@@ -35,7 +35,8 @@ type sample struct {
 	failed   int
 }
 
-// measure runs a line for a while and adds to its sample.
+// measure runs a line for a while and adds to its sample. It runs until a request that was sent in that time, or else a
+// later one, has ended: a line is never without figures because the machine is slow.
 func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duration) error {
 	s := b.samples[l.name]
 	if s == nil {
@@ -54,7 +55,8 @@ func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duratio
 		}
 		defer end()
 	}
-	var failed atomic.Int64
+	var failed, ended atomic.Int64 // ended: of those that count
+	var late atomic.Bool           // nothing that was sent in time has ended in time
 	var failure atomic.Pointer[error]
 	var wg sync.WaitGroup
 	begin := time.Now().Add(min(warmUp, during))
@@ -68,14 +70,21 @@ func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duratio
 				}
 				sent := time.Now()
 				if sent.After(end) {
-					return
+					if ended.Load() > 0 {
+						return
+					}
+					late.Store(true)
 				}
 				_, err := l.do(i, n)
 				if err != nil {
 					failed.Add(1)
 					failure.CompareAndSwap(nil, &err)
-				} else if sent.After(begin) {
-					took[i] = append(took[i], time.Since(sent))
+				}
+				if sent.After(begin) {
+					ended.Add(1)
+					if err == nil {
+						took[i] = append(took[i], time.Since(sent))
+					}
 				}
 			}
 		})
@@ -85,6 +94,9 @@ func (b *benchRun) measure(ctx context.Context, l benchLine, during time.Duratio
 		fmt.Fprintf(b.std.err, "%s: first failure: %v\n", l.name, *err)
 	}
 	s.took = append(s.took, slices.Concat(took...)...)
+	if late.Load() {
+		during = time.Since(begin)
+	}
 	s.measured += during
 	s.failed += int(failed.Load())
 	return ctx.Err()
