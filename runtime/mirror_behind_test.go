@@ -23,7 +23,7 @@ func TestMirrorOfALargeBucket(t *testing.T) {
 	js := jetStream(t, l.operator)
 	const keys = 20_000
 	for i := range keys {
-		if _, err := js.PublishAsync(wire.KeySubject(testBucket.Name, fmt.Sprintf("k%d", i)), []byte("v")); err != nil {
+		if _, err := js.PublishAsync(wire.KeySubject(testBucket.Name, fmt.Sprintf("k%d", i)), []byte("v"), jetstream.WithStallWait(limit)); err != nil {
 			t.Fatal(err)
 		}
 	}
