@@ -96,9 +96,7 @@ func (m *Mirror[T]) Run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		m.mu.Lock()
-		m.sight.synced, m.sight.why = false, err
-		m.mu.Unlock()
+		m.lost(err)
 		select {
 		case <-ctx.Done():
 		case <-links:
@@ -108,10 +106,17 @@ func (m *Mirror[T]) Run(ctx context.Context) {
 	}
 }
 
+// lost makes the mirror doubtful: what it is to hear it may not have heard.
+func (m *Mirror[T]) lost(why error) {
+	m.mu.Lock()
+	m.sight.synced, m.sight.why = false, why
+	m.mu.Unlock()
+}
+
 var errStreamDeleted = errors.New("the bucket was deleted")
 
 // watch reads the bucket and then hears it until followPoll is over, which is no error, or it cannot.
-func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted <-chan *nats.Msg) error {
+func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted <-chan *nats.Msg) (failure error) {
 	if !m.bus.nc.IsConnected() {
 		return errNotConnected()
 	}
@@ -153,7 +158,12 @@ func (m *Mirror[T]) watch(ctx context.Context, links <-chan nats.Status, deleted
 	if err != nil {
 		return fmt.Errorf("watch bucket %s: %w", m.bucket.spec.Name, err)
 	}
-	defer m.drop(c.CachedInfo().Name)
+	defer func() {
+		if failure != nil { // before anything is asked of NATS
+			m.lost(failure)
+		}
+		m.drop(c.CachedInfo().Name)
+	}()
 	begun := time.Now()
 	ahead := c.CachedInfo().TimeStamp.Sub(begun) // of the server's clock before ours
 	if c.CachedInfo().TimeStamp.IsZero() {
@@ -248,6 +258,7 @@ func (m *Mirror[T]) sign(round, upTo uint64, all bool) error {
 	behind := all && m.sight.behind(now) // else more is on its way
 	if behind {
 		m.sight.sign = m.sight.caught // the last that was sure
+		m.sight.synced, m.sight.why = false, errBehind(m.bucket)
 	}
 	m.mu.Unlock()
 	switch {
